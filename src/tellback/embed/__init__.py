@@ -1,4 +1,4 @@
-"""Embedders: what turns texts into vectors. Importing this loads neither numpy nor any model; using it does.
+"""Embedders, which convert texts to vectors. Importing this package loads neither numpy nor a model.
 
 Imported by `memory`, `agent`, `app` and `cli`.
 """

@@ -27,15 +27,15 @@ _ONNX_PREFIXES = ("all-minilm-l", "all-mpnet-base-v2", "paraphrase-multilingual-
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Anything that turns texts into vectors.
+    """Anything that converts texts to vectors.
 
-    `name` identifies the vectors, model and dimensions included: two embedders of one name make vectors that can be
-    compared. It is stored with every vector.
+    `name` identifies the vectors, including model and dimensions. Vectors of embedders with equal names can be
+    compared. The name is stored with every vector.
 
-    `embed` gives a C-contiguous float32 array of one row for each text, in their order, of length 1, or all zeros for
-    a text with nothing in it. It takes any number of texts. `query` says that they are questions, for the models that
-    tell questions from what is searched. It raises `EmbeddingError`, and then gives nothing. It may be called from
-    several tasks and event loops at once. `close` may be called more than once.
+    `embed` returns a C-contiguous float32 array with one row per text, in order. A row has length 1, or is all zeros
+    for a blank text. It accepts any number of texts. `query` means that the texts are questions, for models that
+    distinguish questions from searched texts. It raises `EmbeddingError`. Several tasks and event loops may call it at
+    the same time. `close` may be called more than once.
     """
 
     @property
@@ -49,11 +49,11 @@ class Embedder(Protocol):
 def resolve_embedder(
     embedder: str | Embedder | None, providers: Sequence[ProviderRegistration] | None = None
 ) -> Embedder | None:
-    """The embedder that a name stands for; an embedder stays itself, and None says that there is none.
+    """Return the embedder with this name; an embedder object and None are returned unchanged.
 
-    A name is "static", "onnx", a model's ("text-embedding-3-small"), or one after its provider's
+    A name is "static", "onnx", the name of a model ("text-embedding-3-small"), or a provider and a model
     ("openai:text-embedding-3-large", "ollama:nomic-embed-text"). A registration with an `embed_fn`, from `providers` or
-    the built-in registry, is taken first for the names it recognises. Raises `ConfigurationError` for any other.
+    the built-in registry, has priority for the names that it recognises. Raises `ConfigurationError` for unknown names.
 
     >>> resolve_embedder("static")
     StaticEmbedder()
@@ -132,7 +132,7 @@ def _coerce_embedder(value: Any) -> Embedder:
 
         return FunctionEmbedder(value.name, value.embed)
     raise ConfigurationError(
-        f"An embedder is a name, such as 'static', or an object with a name and an embed method, not {value!r:.80}."
+        f"embedder must be a name, such as 'static', or an object with a name and an embed method, got {value!r:.80}."
         " To use a function, wrap it: FunctionEmbedder('my-vectors', function)."
     )
 

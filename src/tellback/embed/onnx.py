@@ -1,4 +1,4 @@
-"""`OnnxEmbedder`: sentence models in ONNX format, run on this machine by `onnxruntime`."""
+"""`OnnxEmbedder`: sentence models in ONNX format, which `onnxruntime` runs on this machine."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ MODEL_DIMENSIONS = {
     "all-mpnet-base-v2": 768,
     "paraphrase-multilingual-MiniLM-L12-v2": 384,
 }
-"""The models known by name: those of `sentence-transformers` whose vector is the mean over the tokens."""
+"""The models known by name: models of `sentence-transformers` whose vector is the mean over the tokens."""
 
 _MODEL_FILES = ("model.onnx", "onnx/model.onnx")
 _MAX_TOKENS = 256
-"""Tokens at once, which is what MiniLM is meant for. A longer text is embedded in pieces."""
+"""The number of tokens that MiniLM is made for. A longer text is embedded in pieces."""
 _MAX_PIECES = 16
 _BATCH_TOKENS = 8192
 _BATCH_TEXTS = 64
 
 
 class OnnxEmbedder:
-    """A sentence model run on this machine: better at paraphrases than the static embedder, and far slower.
+    """A sentence model on this machine: better with paraphrases than the static embedder, and much slower.
 
-    `path` is a folder with `model.onnx` and `tokenizer.json`. Without it, a model known by name is taken from the
-    Hugging Face cache, or fetched into it when first used. A text's vector is the mean over its tokens, of up to 4096.
-    `threads` is how many cores may be used. Needs `tellback[onnx]`.
+    `path` is a folder with `model.onnx` and `tokenizer.json`. Without it, a model known by name is loaded from the
+    Hugging Face cache, and downloaded when first used. A text's vector is the mean over its first 4096 tokens.
+    `threads` is the number of cores to use. Needs `tellback[onnx]`.
 
     >>> OnnxEmbedder().name
     'onnx/all-MiniLM-L6-v2-384'
@@ -56,7 +56,7 @@ class OnnxEmbedder:
                 " pass path= with the folder of its model.onnx and tokenizer.json."
             )
         if threads is not None and threads < 1:
-            raise ConfigurationError(f"threads is a number above 0, not {threads!r}.")
+            raise ConfigurationError(f"threads must be above 0, got {threads!r}.")
         self._path = None if path is None else Path(path).resolve()
         self._model = model or (DEFAULT_MODEL if self._path is None else self._path.name)
         self._threads = threads or min(4, os.cpu_count() or 1)
@@ -65,7 +65,7 @@ class OnnxEmbedder:
 
     @property
     def name(self) -> str:
-        """What its vectors are stored under. For a `path`, the model is opened to see how long they are."""
+        """The name that is stored with the vectors. With `path`, this loads the model to find its dimensions."""
         if self._dimensions is None:
             self._dimensions = self._load().dimensions
         return f"onnx/{self._model}-{self._dimensions}"
@@ -74,15 +74,15 @@ class OnnxEmbedder:
         return f"OnnxEmbedder({self._model!r})"
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """The texts' vectors; questions are embedded like anything else. The work is done in a thread."""
+        """Return the vectors of the texts, computed in a thread; `query` makes no difference."""
         return await asyncio.to_thread(self.vectors, validate_texts(texts))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The same as `embed`, at once and in this thread."""
+        """Return the vectors of the texts, computed in the calling thread."""
         return self._load().vectors(validate_texts(texts))
 
     async def close(self) -> None:
-        """Let go of the model; it is loaded again if it is used again."""
+        """Release the model; the next use loads it again."""
         self._loaded = None
 
     def _load(self) -> _OnnxModel:
@@ -106,11 +106,11 @@ class OnnxEmbedder:
 
 _load_lock = threading.Lock()
 _inherited_models: list[_OnnxModel] = []
-"""Models of the process that this one was forked from. Their threads are not here: to use or to free one would hang."""
+"""Models of the parent process. Their threads do not exist in a fork, so using or freeing a model would hang."""
 
 
 def _reset_load_lock() -> None:
-    """In a fork: the thread that held the lock is not here to let go of it."""
+    """Replace the lock after a fork, since the thread that may hold it does not exist here."""
     global _load_lock
     _load_lock = threading.Lock()
 
@@ -120,7 +120,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _OnnxModel:
-    """A model and its tokenizer, loaded."""
+    """A loaded model and its tokenizer."""
 
     def __init__(self, folder: Path, threads: int) -> None:
         try:
@@ -133,11 +133,11 @@ class _OnnxModel:
         self._run_lock = threading.Lock()
         model = next((folder / file for file in _MODEL_FILES if (folder / file).is_file()), None)
         if model is None or not (folder / "tokenizer.json").is_file():
-            raise ConfigurationError(f"{folder} holds no ONNX model: it needs model.onnx and tokenizer.json.")
+            raise ConfigurationError(f"{folder} has no ONNX model: it must contain model.onnx and tokenizer.json.")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # what it would print is in the error we raise
+        options.log_severity_level = 4  # our error has the text that it would print
         try:
             self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -153,7 +153,7 @@ class _OnnxModel:
         unknown = set(self._inputs) - {"input_ids", "attention_mask", "token_type_ids"}
         if unknown:
             raise ConfigurationError(
-                f"The ONNX model in {folder} wants {', '.join(sorted(unknown))}: not a sentence model."
+                f"The ONNX model in {folder} is not a sentence model: it has the inputs {', '.join(sorted(unknown))}."
             )
         self.dimensions = self._run([self._tokenizer.encode("a")]).shape[1]
 
@@ -166,7 +166,7 @@ class _OnnxModel:
             if text.strip():
                 encoded = self._tokenizer.encode(SURROGATES.sub("\ufffd", text))
                 pieces += [(index, piece) for piece in [encoded, *encoded.overflowing][:_MAX_PIECES]]
-        # Texts of like length go together: a batch is as wide as its longest.
+        # Texts of similar length share a batch, since a batch is as wide as its longest text.
         pieces.sort(key=lambda piece: len(piece[1].ids))
         sums = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for batch in _piece_batches(pieces):
@@ -184,7 +184,7 @@ class _OnnxModel:
             ids[row, : len(piece.ids)] = piece.ids
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
         try:
-            with self._run_lock:  # each run uses all the threads there are
+            with self._run_lock:  # each run uses all threads
                 (states,) = self._session.run(
                     [self._output], {name: inputs[name].astype(kind) for name, kind in self._inputs.items()}
                 )
@@ -197,7 +197,7 @@ class _OnnxModel:
 
 
 def _piece_batches(pieces: Sequence[tuple[int, Encoding]]) -> Iterator[Sequence[tuple[int, Encoding]]]:
-    """Cut what is sorted by length into batches, of which the last is the widest."""
+    """Split pieces, sorted by length, into batches."""
     start = 0
     for end in range(1, len(pieces) + 1):
         if (
@@ -210,19 +210,19 @@ def _piece_batches(pieces: Sequence[tuple[int, Encoding]]) -> Iterator[Sequence[
 
 
 def _download_model(model: str) -> Path:
-    """The folder of a model known by name, in the Hugging Face cache."""
+    """Return the folder of a model known by name in the Hugging Face cache, and download it if necessary."""
     advice = (
-        f"Fetch it once where there is a network, or pass OnnxEmbedder(path=...) with the folder of model.onnx and"
+        f"Download it once with a network, or pass OnnxEmbedder(path=...) with the folder of model.onnx and"
         f" tokenizer.json from https://huggingface.co/sentence-transformers/{model}."
     )
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise ConfigurationError(
-            f"{model} cannot be fetched without the package 'huggingface_hub'. {advice}"
+            f"{model} cannot be downloaded without the package 'huggingface_hub'. {advice}"
         ) from error
     files = ["onnx/model.onnx", "tokenizer.json"]
     try:
         return Path(snapshot_download(f"sentence-transformers/{model}", allow_patterns=files))
     except Exception as error:
-        raise EmbeddingError(f"{model} could not be fetched: {error} {advice}", retryable=True) from error
+        raise EmbeddingError(f"{model} could not be downloaded: {error} {advice}", retryable=True) from error

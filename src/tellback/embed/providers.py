@@ -27,11 +27,12 @@ MAX_CONCURRENT_REQUESTS = 4
 
 
 class ProviderEmbedder:
-    """Embeds by a provider's API, through its own SDK.
+    """An embedder that calls a provider's API through its SDK.
 
-    `dimensions` is the vectors' length: needed for a model that is not known here, and a wish for one that can make
-    shorter ones. `config` goes into every request as it is. `timeout`, `retries` and `client` are those of the
-    provider's chat models. A text too long for the model is embedded in pieces, and gets their mean.
+    `dimensions` is the length of the vectors. It is required for unknown models, and requests shorter vectors from
+    models that support this. `config` is added to every request unchanged. `timeout`, `retries` and `client` are those
+    of the provider's chat models. A text that is too long for the model is embedded in pieces; its vector is their
+    mean.
     """
 
     def __init__(self, model: ProviderModel, dimensions: int | None = None) -> None:
@@ -45,19 +46,19 @@ class ProviderEmbedder:
         known_dimensions = limits.dimensions.get(base_name)
         if dimensions is None and known_dimensions is None:
             raise ConfigurationError(
-                f"How long are the vectors of {model.model!r}? Pass dimensions=... to {type(self).__name__}."
-                f" Known without: {', '.join(limits.dimensions)}."
+                f"The vector length of {model.model!r} is unknown: pass dimensions=... to {type(self).__name__}."
+                f" Known models: {', '.join(limits.dimensions)}."
             )
         if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
-            raise ConfigurationError(f"dimensions is a number above 0, not {dimensions!r}.")
+            raise ConfigurationError(f"dimensions must be an integer above 0, got {dimensions!r}.")
         requested = dimensions if dimensions != known_dimensions else None
         if requested and known_dimensions and not can_shorten:
             raise ConfigurationError(
-                f"The vectors of {model.model!r} have {known_dimensions} dimensions, not {dimensions}."
+                f"The vectors of {model.model!r} have {known_dimensions} dimensions, got dimensions={dimensions}."
             )
         if requested and known_dimensions and requested > known_dimensions:
             raise ConfigurationError(
-                f"The vectors of {model.model!r} have at most {known_dimensions} dimensions, not {dimensions}."
+                f"The vectors of {model.model!r} have at most {known_dimensions} dimensions, got {dimensions}."
             )
         self.dimensions: int = dimensions or known_dimensions or 0
         self._requested_dimensions = requested if can_shorten else None
@@ -69,14 +70,14 @@ class ProviderEmbedder:
 
     @property
     def name(self) -> str:
-        """What its vectors are stored under."""
+        """The name that is stored with the vectors."""
         return f"{self.prefix}/{self.model}-{self.dimensions}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, dimensions={self.dimensions})"
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """The texts' vectors. Equal texts are sent once, blank ones never."""
+        """Return the vectors of the texts. Equal texts are sent once, blank texts never."""
         texts = [SURROGATES.sub("\ufffd", text) for text in validate_texts(texts)]
         pieces = {text: list(split_text(text, self.limits.max_text_bytes)) for text in texts if text.strip()}
         distinct = list(dict.fromkeys(piece for parts in pieces.values() for piece in parts))
@@ -128,14 +129,14 @@ class ProviderEmbedder:
         vectors = to_unit_vectors(rows, count, f"{self._model.provider} ({self.model})")
         if vectors.shape[1] != self.dimensions:
             raise EmbeddingError(
-                f"{self._model.provider} gave vectors of {vectors.shape[1]} dimensions for {self.model}, not of"
+                f"{self._model.provider} returned vectors of {vectors.shape[1]} dimensions for {self.model}, expected"
                 f" {self.dimensions}: pass dimensions={vectors.shape[1]}."
             )
         return vectors
 
 
 def split_batches(texts: Sequence[str], limits: Embeddings) -> Iterator[tuple[int, int]]:
-    """Where to cut the texts into requests: start and end of each.
+    """Split the texts into requests: yield the start and end index of each.
 
     >>> list(split_batches(["aa", "bb", "cc", "dddd", "e"], Embeddings(max_texts=2, max_bytes=5)))
     [(0, 2), (2, 3), (3, 5)]
@@ -152,7 +153,7 @@ def split_batches(texts: Sequence[str], limits: Embeddings) -> Iterator[tuple[in
 
 
 def split_text(text: str, limit: int) -> Iterator[str]:
-    """A text in pieces of at most `limit` bytes, between words where it can be.
+    """Split a text into pieces of at most `limit` bytes, between words if possible.
 
     >>> list(split_text("one two three", 8))
     ['one two ', 'three']
@@ -163,7 +164,7 @@ def split_text(text: str, limit: int) -> Iterator[str]:
         end = data.rfind(b" ", start + limit // 2, start + limit) + 1
         if not end:
             end = start + limit
-            while data[end] & 0xC0 == 0x80:  # inside a character
+            while data[end] & 0xC0 == 0x80:  # within a character
                 end -= 1
         yield data[start:end].decode()
         start = end
@@ -190,7 +191,7 @@ class OpenAIEmbedder(ProviderEmbedder):
 
 
 class OpenRouterEmbedder(OpenAIEmbedder):
-    """Embedding models by way of OpenRouter, named `vendor/model`. The key is `api_key` or OPENROUTER_API_KEY.
+    """Embedding models at OpenRouter, named `vendor/model`. The key is `api_key` or OPENROUTER_API_KEY.
 
     >>> OpenRouterEmbedder("openai/text-embedding-3-small").name
     'openrouter/openai/text-embedding-3-small-1536'
@@ -200,10 +201,10 @@ class OpenRouterEmbedder(OpenAIEmbedder):
 
 
 class CompatibleEmbedder(OpenAIEmbedder):
-    """A model on any server that speaks OpenAI's embeddings API: vLLM, LM Studio, llama.cpp, a gateway.
+    """A model on any server with OpenAI's embeddings API: vLLM, LM Studio, llama.cpp, a gateway.
 
-    `dimensions` says how long its vectors are. Where the server can shorten them, ask for it with
-    `config={"dimensions": ...}` as well. `provider` is the name used in errors, and in the embedder's name.
+    `dimensions` is the length of its vectors. If the server can shorten vectors, also pass
+    `config={"dimensions": ...}`. `provider` is the name in errors and in the embedder's name.
 
     >>> CompatibleEmbedder("bge-m3", base_url="http://127.0.0.1:8000/v1").name
     'compatible/bge-m3-1024'
@@ -225,7 +226,7 @@ class CompatibleEmbedder(OpenAIEmbedder):
 
 
 class OllamaEmbedder(CompatibleEmbedder):
-    """A model of an Ollama server: OLLAMA_HOST, or this machine's.
+    """A model of an Ollama server: the one at OLLAMA_HOST, or the one on this machine.
 
     >>> OllamaEmbedder("nomic-embed-text").name
     'ollama/nomic-embed-text-768'
@@ -237,7 +238,7 @@ class OllamaEmbedder(CompatibleEmbedder):
 class GeminiEmbedder(ProviderEmbedder):
     """Gemini's embedding models. The key is `api_key`, GEMINI_API_KEY or GOOGLE_API_KEY.
 
-    For Google Cloud, pass `client=`. They tell questions from what is searched: `query=True` matters here.
+    For Google Cloud, pass `client=`. The models distinguish questions from searched texts, so `query=True` matters.
 
     >>> GeminiEmbedder("gemini-embedding-001", dimensions=768).name
     'gemini/gemini-embedding-001-768'

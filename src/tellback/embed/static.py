@@ -1,8 +1,9 @@
-"""`StaticEmbedder`: the bundled embedder, which needs no download and no network.
+"""`StaticEmbedder`: the bundled embedder, which needs neither a download nor a network.
 
-A text's vector is the mean of wordllama's vectors of its tokens. The two data files of the `wordllama` package are read
-directly: its own loader gives the same vectors (a test checks that), but takes some 340 ms and 96 MB beyond numpy,
-imports requests, and configures the root logger; this takes 90 ms and 24 MB."""
+A text's vector is the mean of wordllama's vectors of its tokens. This module reads the two data files of the
+`wordllama` package directly, in 90 ms and 24 MB. The package's own loader makes the same vectors (a test checks this),
+but needs
+340 ms and 96 MB besides numpy, imports requests and configures the root logger."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ _WEIGHTS_FILE = "weights/l2_supercat_256.safetensors"
 _TOKENIZER_FILE = "tokenizers/l2_supercat_tokenizer_config.json"
 
 _SPACE = "▁"
-"""How the vocabulary writes a space. A word's token begins with it."""
+"""The vocabulary's form of a space. A word's token begins with it."""
 _SPACE_ID = 29871
 _FIRST_WORD_ID = 259
-"""Tokens before it stand for signs of the model's own and for single bytes: what no token is known for."""
+"""Smaller token ids are control tokens and single bytes, which represent unknown text."""
 _FREQUENT_TOKENS = slice(_FIRST_WORD_ID, _FIRST_WORD_ID + 4096)
-"""The vocabulary is ordered by frequency; the mean of its head is what all words have in common."""
+"""The vocabulary is sorted by frequency; the mean of its first tokens is the common part of all words."""
 
 _SPECIAL_TOKEN = re.compile(r"<s>|</s>|<unk>")
 _SPACED_PIECE = re.compile(r" +[^ ]*")
@@ -54,7 +55,7 @@ MAX_INLINE_CHARACTERS = 50_000
 
 
 class StaticWeights:
-    """The loaded files, and what was worked out from them. Any number of threads may use it at once."""
+    """The loaded files and the caches. Any number of threads may use it at the same time."""
 
     def __init__(self, token_vectors: NDArray[np.float16], tokenizer: Tokenizer) -> None:
         self._token_vectors = token_vectors
@@ -64,7 +65,7 @@ class StaticWeights:
         self._word_cache = _WordVectorCache()
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts; zero for a blank one."""
+        """Return unit vectors of texts; a blank text gets zeros."""
         sums = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
         batch: list[tuple[int, list[int]]] = []
         size = 0
@@ -78,13 +79,13 @@ class StaticWeights:
                 batch, size = [], 0
         if batch:
             self._sum_token_vectors(batch, sums)
-        # The lengths become 1, so sums will do for means.
+        # The rows are normalised, so sums give the same result as means.
         return normalize_rows(sums)
 
     def words(self, words: Sequence[str]) -> Vectors:
-        """Unit vectors of single words, less what all words have in common.
+        """Return unit vectors of single words, without the common part of all words.
 
-        Zero for what no token is known for, and for what is too long to be a word.
+        Unknown words and texts too long for a word get zeros.
         """
         cache = self._word_cache
         positions = list(map(cache.positions.get, words))
@@ -96,7 +97,7 @@ class StaticWeights:
                 cache = self._word_cache
                 new_words = [word for word in distinct if word not in cache.positions]
                 if len(cache.positions) + len(new_words) > _MAX_CACHED_WORDS:
-                    # A new one, because others may still be reading rows of the old one.
+                    # A new cache, because other threads may still read rows of the old one.
                     cache = self._word_cache = _WordVectorCache()
                     new_words = list(distinct)
                 cache.add(new_words, self._word_vectors(new_words))
@@ -104,10 +105,10 @@ class StaticWeights:
         return cache.rows.take(positions, axis=0)  # type: ignore[arg-type]
 
     def token_ids(self, text: str) -> list[int]:
-        """The tokens of a text, as its tokenizer gives them; none for blank text.
+        """Return the same tokens of a text as the tokenizer; a blank text has no tokens.
 
-        The tokenizer takes a whole text as one word. But no token of the vocabulary has a space after a letter, so a
-        text can be read word by word, and the words can be kept.
+        The tokenizer reads a whole text as one word. But no token of the vocabulary has a space after a letter, so a
+        text can be read word by word, and the words can be cached.
         """
         if not text or text.isspace():
             return []
@@ -126,16 +127,16 @@ class StaticWeights:
         return token_ids
 
     def _tokenize_piece(self, piece: str) -> Sequence[int]:
-        """The tokens of a piece that comes after a space."""
+        """Return the tokens of a piece that follows a space."""
         if not piece:
             return (_SPACE_ID,)
         clean = _SPACE + (piece if piece.isascii() else SURROGATES.sub("\ufffd", piece))
-        # A word of the vocabulary is its own token, and found ten times faster so.
+        # A word of the vocabulary is one token; this lookup is ten times faster.
         whole_id = self._tokenizer.token_to_id(clean) if len(piece) <= _MAX_CACHED_PIECE_LENGTH else None
         if whole_id is not None:
             ids: Sequence[int] = (whole_id,)
         else:
-            # Cut, because nothing else can run in the process while the tokenizer does.
+            # Split, because the tokenizer blocks the whole process while it runs.
             parts = [clean[start : start + _MAX_PIECE_LENGTH] for start in range(0, len(clean), _MAX_PIECE_LENGTH)]
             ids = tuple([token.id for part in parts for token in self._bpe.tokenize(part)])
         if len(piece) <= _MAX_CACHED_PIECE_LENGTH:
@@ -150,7 +151,7 @@ class StaticWeights:
             index, ids = batch[0]
             sums[index] = self._token_vectors.take(ids, axis=0).astype(np.float32).sum(axis=0)
             return
-        # Half floats are slow to widen, so each token that occurs is widened once.
+        # Converting half floats is slow, so each distinct token is converted once.
         flat = np.fromiter(chain.from_iterable(ids for _, ids in batch), dtype=np.intp)
         distinct, positions = np.unique(flat, return_inverse=True)
         table = self._token_vectors.take(distinct, axis=0).astype(np.float32)
@@ -171,7 +172,7 @@ class StaticWeights:
         for index, word in enumerate(words):
             if len(word) > _MAX_WORD_LENGTH:
                 continue
-            # As in `token_ids`, but most words need not be looked at for spaces and signs first.
+            # As in `token_ids`, but without checks for spaces and control tokens, which few words need.
             id = token_to_id(_SPACE + word) if word.isascii() else None
             if id is not None and id != _SPACE_ID:
                 tokens: Sequence[int] = (id,)
@@ -188,7 +189,7 @@ class StaticWeights:
             first = np.array(starts)
             counts = np.diff(first, append=len(ids))
             means = rows.take(first, axis=0)
-            for position in range(1, int(counts.max())):  # all second tokens, all third ones: reduceat is far slower
+            for position in range(1, int(counts.max())):  # all second tokens, then all third: faster than reduceat
                 longer = np.flatnonzero(counts > position)
                 means[longer] += rows.take(first[longer] + position, axis=0)
             means /= counts.astype(np.float32)[:, None]
@@ -203,11 +204,11 @@ class StaticWeights:
 
 
 class _WordVectorCache:
-    """Vectors of words seen before. A word's place is told only after its row is written; no row is written twice."""
+    """Cached vectors of words. A word's position is set only after its row is written; no row is written twice."""
 
     def __init__(self) -> None:
         self.positions: dict[str, int] = {}
-        self.rows: Vectors = np.empty((_MAX_CACHED_WORDS, DIMENSIONS), dtype=np.float32)  # takes memory as it fills
+        self.rows: Vectors = np.empty((_MAX_CACHED_WORDS, DIMENSIONS), dtype=np.float32)  # uses memory only as it fills
 
     def add(self, words: Sequence[str], vectors: Vectors) -> None:
         start = len(self.positions)
@@ -220,12 +221,12 @@ _weights_lock = threading.RLock()
 
 
 def weights_loaded() -> bool:
-    """Whether `load_weights` will answer at once."""
+    """Whether the weights are loaded already."""
     return _weights is not None
 
 
 def load_weights() -> StaticWeights:
-    """The process's weights, read when first asked for."""
+    """Return the process's weights; the first call loads them."""
     global _weights
     if _weights is None:
         with _weights_lock:
@@ -235,7 +236,7 @@ def load_weights() -> StaticWeights:
 
 
 def _reset_weights_lock() -> None:
-    """In a fork: the thread that held the lock is not here to let go of it."""
+    """Replace the lock after a fork, since the thread that may hold it does not exist here."""
     global _weights_lock
     _weights_lock = threading.RLock()
 
@@ -264,12 +265,12 @@ def _load_files() -> StaticWeights:
 
 
 def _map_matrix(path: Path) -> NDArray[np.float16]:
-    """The one matrix of a safetensors file, mapped: pages are read as their tokens occur, and shared by processes."""
+    """Map the matrix of a safetensors file into memory. Pages are read when needed, and processes share them."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         entry = json.loads(file.read(min(size, 100_000)))["embedding.weight"]
     if entry["dtype"] != "F16" or entry["shape"][1] != DIMENSIONS:
-        raise ValueError(f"{path.name} holds {entry['dtype']} of shape {entry['shape']}")
+        raise ValueError(f"{path.name} has {entry['dtype']} of shape {entry['shape']}")
     mapped = np.memmap(
         path, dtype="<f2", mode="r", offset=8 + size + entry["data_offsets"][0], shape=tuple(entry["shape"])
     )
@@ -277,9 +278,9 @@ def _map_matrix(path: Path) -> NDArray[np.float16]:
 
 
 class StaticEmbedder:
-    """The default embedder: 256 dimensions, no download, no network, some microseconds for a text.
+    """The default embedder: 256 dimensions, no download, no network, a few microseconds per text.
 
-    The weights are loaded when first used, once in a process. It may be used from any thread.
+    The weights are loaded when first used, once per process. Any thread may use it.
 
     >>> vectors = StaticEmbedder().vectors(["I adopted a puppy.", "We got a dog.", "The bank is closed."])
     >>> bool(vectors[0] @ vectors[1] > vectors[0] @ vectors[2])
@@ -288,14 +289,14 @@ class StaticEmbedder:
 
     @property
     def name(self) -> str:
-        """What its vectors are stored under."""
+        """The name that is stored with the vectors."""
         return f"static/wordllama-l2-supercat-{DIMENSIONS}"
 
     def __repr__(self) -> str:
         return "StaticEmbedder()"
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """The texts' vectors; questions are embedded like anything else. Long work is done in a thread."""
+        """Return the vectors of the texts; long work runs in a thread, and `query` makes no difference."""
         texts = validate_texts(texts)
         is_small = len(texts) <= MAX_INLINE_TEXTS and sum(map(len, texts)) <= MAX_INLINE_CHARACTERS
         if is_small and weights_loaded():
@@ -303,14 +304,14 @@ class StaticEmbedder:
         return await asyncio.to_thread(self.vectors, texts)
 
     async def close(self) -> None:
-        """Nothing is held open; the weights stay for others in the process."""
+        """Do nothing: the process keeps the weights."""
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The same as `embed`, at once and in this thread."""
+        """Return the vectors of the texts, computed in the calling thread."""
         return load_weights().vectors(validate_texts(texts))
 
     def words(self, words: Sequence[str]) -> Vectors:
-        """Vectors for comparing single words: without what all words have in common, of length 1, zero if unknown.
+        """Return unit vectors for comparing single words, without the common part of all words; zeros if unknown.
 
         >>> movie, film, cheese = StaticEmbedder().words(["movie", "film", "cheese"])
         >>> bool(movie @ film > 0.5 > movie @ cheese)

@@ -1,4 +1,4 @@
-"""Embedding by the providers' APIs, through their own SDKs, against a loopback server that speaks their wire."""
+"""Embedding with the providers' APIs and SDKs, against a loopback server with their wire formats."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIZE = 4
 
 
 def vector_of(text: str) -> list[float]:
-    """A vector that depends on the whole text, and is not of length 1."""
+    """Return a vector that depends on the whole text and does not have length 1."""
     seed = sum(position * byte for position, byte in enumerate(text.encode(), 1))
     values: list[float] = np.random.default_rng(seed).normal(size=SIZE).astype(np.float32).tolist()
     return values
@@ -105,7 +105,7 @@ def answer_with(vendor: Vendor, before_answer: Callable[[int], None] | None = No
     return respond
 
 
-async def test_each_text_gets_its_own_vector_brought_to_length_one(vendor: Vendor) -> None:
+async def test_each_text_gets_its_own_normalised_vector(vendor: Vendor) -> None:
     texts = ["I keep bees.", "", "The roof leaks.", "   ", "I keep bees."]
     async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
@@ -122,14 +122,14 @@ async def test_each_text_gets_its_own_vector_brought_to_length_one(vendor: Vendo
 
 
 @pytest.mark.parametrize("texts", [[], ["", " \n"]])
-async def test_what_needs_no_vector_is_never_sent(vendor: Vendor, wire: FakeHttpServer, texts: list[str]) -> None:
+async def test_blank_and_repeated_texts_are_not_sent(vendor: Vendor, wire: FakeHttpServer, texts: list[str]) -> None:
     rows = await vendor.embedder(wire).embed(texts)
     assert rows.shape == (len(texts), SIZE)
     assert not rows.any()
     assert wire.requests == []
 
 
-async def test_many_texts_go_in_several_requests_a_few_at_a_time_and_keep_their_order(vendor: Vendor) -> None:
+async def test_many_texts_are_sent_in_concurrent_requests_and_keep_their_order(vendor: Vendor) -> None:
     texts = [f"note {n}" for n in range(5000)]
     async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
@@ -142,7 +142,7 @@ async def test_many_texts_go_in_several_requests_a_few_at_a_time_and_keep_their_
     assert wire.connections <= 4
 
 
-async def test_no_request_is_larger_than_its_limit_in_bytes(vendor: Vendor) -> None:
+async def test_no_request_exceeds_the_limit_in_bytes(vendor: Vendor) -> None:
     texts = [f"{n} " + "ü" * 1500 for n in range(300)]
     async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
@@ -153,7 +153,7 @@ async def test_no_request_is_larger_than_its_limit_in_bytes(vendor: Vendor) -> N
 
 
 @pytest.mark.parametrize("long", ["The ferry leaves at nine. " * 2000, "海" * 20_000, "x" * 50_000])
-async def test_a_text_too_long_for_the_model_gets_the_mean_of_its_pieces(vendor: Vendor, long: str) -> None:
+async def test_a_text_that_is_too_long_gets_the_mean_of_its_pieces(vendor: Vendor, long: str) -> None:
     async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
         short, row = await embedder.embed(["short", long])
@@ -167,7 +167,7 @@ async def test_a_text_too_long_for_the_model_gets_the_mean_of_its_pieces(vendor:
     np.testing.assert_allclose(short, unit(vector_of("short")), atol=1e-6)
 
 
-async def test_lone_surrogates_are_sent_as_unknown_characters(vendor: Vendor) -> None:
+async def test_unpaired_surrogates_are_sent_as_replacement_characters(vendor: Vendor) -> None:
     async with FakeHttpServer(answer_with(vendor)) as wire:
         embedder = vendor.embedder(wire)
         await embedder.embed(["a\ud800b"])
@@ -188,7 +188,7 @@ async def test_lone_surrogates_are_sent_as_unknown_characters(vendor: Vendor) ->
         ([[1.0] * SIZE, None], "unequal lengths"),
     ],
 )
-async def test_an_answer_that_is_not_one_clean_vector_for_each_text_is_refused(
+async def test_a_response_without_one_valid_vector_per_text_raises_embedding_error(
     vendor: Vendor, wire: FakeHttpServer, rows: Rows, problem: str
 ) -> None:
     wire.always_reply_with(vendor.rows(rows))
@@ -199,7 +199,7 @@ async def test_an_answer_that_is_not_one_clean_vector_for_each_text_is_refused(
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'"text"', b"<html>", b'{"data": 3, "embeddings": 3}', b""])
-async def test_an_answer_of_another_shape_is_an_embedding_error(
+async def test_a_response_of_another_shape_raises_embedding_error(
     vendor: Vendor, wire: FakeHttpServer, body: bytes
 ) -> None:
     wire.always_reply_with(Reply(200, {"content-type": "application/json"}, (body,)))
@@ -209,7 +209,7 @@ async def test_an_answer_of_another_shape_is_an_embedding_error(
     await embedder.close()
 
 
-async def test_a_failed_request_is_made_again_after_the_wait_the_provider_asked_for(
+async def test_a_failed_request_is_retried_after_the_requested_delay(
     vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.reply_with(vendor.failure(429, retry_after="7"), vendor.failure(503), vendor.rows([vector_of("one")]))
@@ -222,7 +222,7 @@ async def test_a_failed_request_is_made_again_after_the_wait_the_provider_asked_
     assert recorded_backoffs[1] < 7
 
 
-async def test_retries_end_and_the_providers_failure_is_the_cause(
+async def test_after_the_last_retry_the_provider_error_is_the_cause(
     vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.always_reply_with(vendor.failure(429))
@@ -236,7 +236,7 @@ async def test_retries_end_and_the_providers_failure_is_the_cause(
     assert len(recorded_backoffs) == 2
 
 
-async def test_a_wrong_key_is_not_tried_again(
+async def test_a_request_with_a_wrong_key_is_not_retried(
     vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.always_reply_with(vendor.failure(401))
@@ -249,7 +249,7 @@ async def test_a_wrong_key_is_not_tried_again(
     assert len(wire.requests) == 1
 
 
-async def test_when_one_request_fails_the_whole_call_fails(vendor: Vendor, recorded_backoffs: list[float]) -> None:
+async def test_one_failed_request_fails_the_whole_call(vendor: Vendor, recorded_backoffs: list[float]) -> None:
     def respond(request: Request) -> Reply:
         texts = vendor.sent(request.body)
         return vendor.failure(400) if "note 150" in texts else vendor.rows([vector_of(text) for text in texts])
@@ -262,7 +262,7 @@ async def test_when_one_request_fails_the_whole_call_fails(vendor: Vendor, recor
     assert isinstance(caught.value.__cause__, ProviderError)
 
 
-async def test_silence_ends_in_a_timeout(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_silent_server_causes_a_timeout(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(Reply(200, {"content-type": "application/json"}, (b" ", Delay(30))))
     embedder = vendor.embedder(wire, timeout=0.2, retries=0)
     with pytest.raises(EmbeddingError) as caught:
@@ -272,7 +272,7 @@ async def test_silence_ends_in_a_timeout(vendor: Vendor, wire: FakeHttpServer) -
     assert caught.value.retryable
 
 
-async def test_a_connection_cut_off_is_tried_again(
+async def test_a_broken_connection_is_retried(
     vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.reply_with(Reply(200, {}, (b'{"da', DropConnection())), vendor.rows([vector_of("one")]))
@@ -281,7 +281,7 @@ async def test_a_connection_cut_off_is_tried_again(
     await embedder.close()
 
 
-async def test_cancelling_the_call_ends_its_requests(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_cancelling_the_call_cancels_its_requests(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.always_reply_with(Reply(200, {}, (Delay(30),)))
     embedder = vendor.embedder(wire)
     task = asyncio.create_task(embedder.embed([f"note {n}" for n in range(250)]))
@@ -308,23 +308,23 @@ def test_one_embedder_serves_several_event_loops(vendor: Vendor) -> None:
     asyncio.run(once())
 
 
-async def test_what_is_not_a_list_of_texts_is_refused(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_anything_but_a_list_of_texts_is_rejected(vendor: Vendor, wire: FakeHttpServer) -> None:
     for wrong in ("one text", [1], [None]):
         with pytest.raises(InvalidArgumentError):
             await vendor.embedder(wire).embed(wrong)  # type: ignore[arg-type]
     assert wire.requests == []
 
 
-async def test_a_missing_key_is_named() -> None:
+async def test_the_error_for_a_missing_key_contains_its_variable() -> None:
     for embedder, variable in ((OpenAIEmbedder(), "OPENAI_API_KEY"), (GeminiEmbedder(), "GEMINI_API_KEY")):
         with pytest.raises(MissingKeyError, match=variable):
             await embedder.embed(["one"])
 
 
-# OpenAI's own ways.
+# OpenAI.
 
 
-async def test_openai_is_asked_for_base64_and_for_shorter_vectors_only_when_wanted(wire: FakeHttpServer) -> None:
+async def test_openai_requests_base64_and_dimensions_only_if_set(wire: FakeHttpServer) -> None:
     full_vector = np.arange(1536, dtype=np.float32)
     wire.always_reply_with(OpenAI().rows([base64.b64encode(full_vector.astype("<f4").tobytes()).decode()]))
     embedder = OpenAIEmbedder(api_key="secret", base_url=wire.url, config={"user": "u1"})
@@ -347,7 +347,7 @@ async def test_openai_is_asked_for_base64_and_for_shorter_vectors_only_when_want
     await short.close()
 
 
-async def test_openai_vectors_are_put_in_the_order_of_their_numbers(wire: FakeHttpServer) -> None:
+async def test_openai_vectors_are_sorted_by_index(wire: FakeHttpServer) -> None:
     data = [{"index": index, "embedding": vector_of(text)} for index, text in [(1, "two"), (2, "three"), (0, "one")]]
     wire.reply_with(json_reply({"data": data}))
     embedder = OpenAI().embedder(wire)
@@ -357,7 +357,7 @@ async def test_openai_vectors_are_put_in_the_order_of_their_numbers(wire: FakeHt
 
 
 @pytest.mark.parametrize("numbers", [[0, 0, 0], [None, None, None]])
-async def test_vectors_that_are_not_numbered_keep_their_order(wire: FakeHttpServer, numbers: list[Any]) -> None:
+async def test_vectors_without_an_index_keep_their_order(wire: FakeHttpServer, numbers: list[Any]) -> None:
     texts = ["one", "two", "three"]
     data = [{"index": number, "embedding": vector_of(text)} for number, text in zip(numbers, texts, strict=True)]
     wire.reply_with(json_reply({"data": data}))
@@ -367,7 +367,7 @@ async def test_vectors_that_are_not_numbered_keep_their_order(wire: FakeHttpServ
 
 
 @pytest.mark.parametrize("numbers", [[0, 0, 1], [0, 1, 3], [-1, 0, 1], ["a", "b", "c"]])
-async def test_vectors_numbered_in_no_sensible_way_are_refused(wire: FakeHttpServer, numbers: list[Any]) -> None:
+async def test_vectors_with_invalid_indexes_raise_embedding_error(wire: FakeHttpServer, numbers: list[Any]) -> None:
     wire.reply_with(json_reply({"data": [{"index": number, "embedding": [1.0] * SIZE} for number in numbers]}))
     embedder = OpenAI().embedder(wire, retries=0)
     with pytest.raises(EmbeddingError, match="numbered"):
@@ -376,7 +376,7 @@ async def test_vectors_numbered_in_no_sensible_way_are_refused(wire: FakeHttpSer
 
 
 @pytest.mark.parametrize("sent", ["!!!", "AAA=", "QUJD", 7, {"a": 1}])
-async def test_a_vector_that_is_neither_numbers_nor_base64_is_refused(wire: FakeHttpServer, sent: Any) -> None:
+async def test_a_vector_of_another_type_raises_embedding_error(wire: FakeHttpServer, sent: Any) -> None:
     wire.reply_with(OpenAI().rows([sent]))
     embedder = OpenAI().embedder(wire, retries=0)
     with pytest.raises(EmbeddingError):
@@ -384,7 +384,7 @@ async def test_a_vector_that_is_neither_numbers_nor_base64_is_refused(wire: Fake
     await embedder.close()
 
 
-async def test_a_client_of_your_own_is_used_and_left_open(wire: FakeHttpServer) -> None:
+async def test_a_client_that_is_passed_in_is_used_and_not_closed(wire: FakeHttpServer) -> None:
     import openai
 
     wire.reply_with(OpenAI().rows([vector_of("one")]))
@@ -397,10 +397,10 @@ async def test_a_client_of_your_own_is_used_and_left_open(wire: FakeHttpServer) 
     assert wire.last.headers["authorization"] == "Bearer mine"
 
 
-# Those that speak like OpenAI.
+# Hosts with OpenAI's API.
 
 
-async def test_compatible_servers_are_asked_for_plain_numbers_and_no_length(wire: FakeHttpServer) -> None:
+async def test_requests_to_compatible_servers_have_float_encoding_and_no_dimensions(wire: FakeHttpServer) -> None:
     wire.reply_with(OpenAI().rows([vector_of("one")]))
     embedder = CompatibleEmbedder("my-model", base_url=wire.url, dimensions=SIZE, provider="Rack 7")
     assert embedder.name == "Rack 7/my-model-4"
@@ -412,7 +412,7 @@ async def test_compatible_servers_are_asked_for_plain_numbers_and_no_length(wire
     await embedder.close()
 
 
-async def test_ollama_is_found_by_its_host(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ollama_uses_the_host_variable(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     wire.reply_with(OpenAI().rows([[1.0] * 768]))
     monkeypatch.setenv("OLLAMA_HOST", wire.url)
     embedder = OllamaEmbedder("nomic-embed-text:latest")
@@ -422,7 +422,7 @@ async def test_ollama_is_found_by_its_host(wire: FakeHttpServer, monkeypatch: py
     await embedder.close()
 
 
-async def test_openrouter_gets_the_vendors_name_and_its_own_key(
+async def test_openrouter_receives_the_vendor_name_and_its_own_key(
     wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wire.reply_with(OpenAI().rows([[1.0] * 512]))
@@ -451,12 +451,12 @@ async def test_openrouter_gets_the_vendors_name_and_its_own_key(
         (lambda: CompatibleEmbedder("bge-m3"), "base_url"),
     ],
 )
-def test_what_cannot_work_is_refused_at_once(make: Callable[[], Any], problem: str) -> None:
+def test_invalid_arguments_raise_configuration_error(make: Callable[[], Any], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         make()
 
 
-# Gemini's own ways.
+# Gemini.
 
 
 def gemini_request(text: str, **config: Any) -> Mapping[str, Any]:
@@ -464,7 +464,7 @@ def gemini_request(text: str, **config: Any) -> Mapping[str, Any]:
     return {"model": "models/gemini-embedding-001", "content": content, **config}
 
 
-async def test_gemini_is_told_questions_from_what_is_searched(wire: FakeHttpServer) -> None:
+async def test_gemini_requests_distinguish_questions_from_searched_texts(wire: FakeHttpServer) -> None:
     wire.always_reply_with(Gemini().rows([[1.0] * 3072] * 2))
     embedder = GeminiEmbedder("models/gemini-embedding-001", api_key="secret", base_url=wire.url)
     assert embedder.name == "gemini/gemini-embedding-001-3072"
@@ -480,7 +480,7 @@ async def test_gemini_is_told_questions_from_what_is_searched(wire: FakeHttpServ
     await embedder.close()
 
 
-async def test_gemini_makes_shorter_vectors_when_wanted_and_takes_its_own_configuration(wire: FakeHttpServer) -> None:
+async def test_gemini_requests_contain_dimensions_and_configuration(wire: FakeHttpServer) -> None:
     wire.reply_with(Gemini().rows([[1.0] * 768]))
     embedder = GeminiEmbedder(
         api_key="secret", base_url=wire.url, dimensions=768, config={"task_type": "SEMANTIC_SIMILARITY"}
@@ -492,7 +492,7 @@ async def test_gemini_makes_shorter_vectors_when_wanted_and_takes_its_own_config
     await embedder.close()
 
 
-async def test_the_second_gemini_model_is_told_in_words_and_gives_one_vector_for_each_text(
+async def test_the_second_gemini_model_gets_the_task_as_text(
     wire: FakeHttpServer,
 ) -> None:
     wire.always_reply_with(Gemini().rows([[1.0] * 3072] * 2))
@@ -505,14 +505,14 @@ async def test_the_second_gemini_model_is_told_in_words_and_gives_one_vector_for
     await embedder.close()
 
 
-async def test_gemini_configuration_it_does_not_know_is_named(wire: FakeHttpServer) -> None:
+async def test_an_unknown_gemini_setting_raises_configuration_error(wire: FakeHttpServer) -> None:
     embedder = GeminiEmbedder(api_key="secret", base_url=wire.url, config={"temperature": 1})
     with pytest.raises(ConfigurationError, match="temperature"):
         await embedder.embed(["one"])
     await embedder.close()
 
 
-async def test_gemini_says_itself_how_long_to_wait(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
+async def test_the_delay_in_a_gemini_error_is_respected(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "11s"}]
     error = {"code": 429, "message": "slow down", "status": "RESOURCE_EXHAUSTED", "details": details}
     wire.reply_with(json_reply({"error": error}, 429), Gemini().rows([vector_of("one")]))
@@ -522,7 +522,7 @@ async def test_gemini_says_itself_how_long_to_wait(wire: FakeHttpServer, recorde
     await embedder.close()
 
 
-async def test_google_cloud_is_asked_for_one_text_at_a_time() -> None:
+async def test_google_cloud_requests_contain_one_text_each() -> None:
     class Models:
         request_count: list[list[str]] = []  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""A function of one's own, as an embedder."""
+"""`FunctionEmbedder`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def normalise(row: Any) -> Any:
     return np.asarray(row) / np.linalg.norm(row)
 
 
-async def test_a_plain_and_an_async_function_give_the_same() -> None:
+async def test_sync_and_async_functions_return_the_same_vectors() -> None:
     async def later(texts: list[str]) -> list[list[float]]:
         await asyncio.sleep(0)
         return lengths(texts)
@@ -45,7 +45,7 @@ async def test_a_plain_and_an_async_function_give_the_same() -> None:
         await embedder.close()
 
 
-async def test_a_plain_function_runs_outside_the_event_loop_one_call_at_a_time() -> None:
+async def test_a_sync_function_runs_in_a_thread_one_call_at_a_time() -> None:
     running = peak = 0
     threads = set()
 
@@ -64,7 +64,7 @@ async def test_a_plain_function_runs_outside_the_event_loop_one_call_at_a_time()
     assert threading.get_ident() not in threads
 
 
-async def test_it_gets_the_texts_in_batches_of_the_size_it_wants() -> None:
+async def test_batch_size_limits_the_texts_per_call() -> None:
     batches: list[list[str]] = []
 
     def record_batch(texts: list[str]) -> list[list[float]]:
@@ -78,7 +78,7 @@ async def test_it_gets_the_texts_in_batches_of_the_size_it_wants() -> None:
     assert batches[2:] == [["a", "bb", "ccc", "dddd"]]
 
 
-async def test_it_is_told_of_questions_if_it_asks_to_be() -> None:
+async def test_a_function_with_a_query_parameter_receives_it() -> None:
     def asymmetric(texts: list[str], *, query: bool = False) -> list[list[float]]:
         return [[1.0, float(query)]] * len(texts)
 
@@ -88,13 +88,13 @@ async def test_it_is_told_of_questions_if_it_asks_to_be() -> None:
     assert (await FunctionEmbedder("plain", lengths).embed(["a"], query=True)).shape == (1, 2)
 
 
-async def test_blank_texts_are_zeros_of_the_right_length_even_at_first() -> None:
+async def test_blank_texts_are_zero_vectors_even_in_the_first_call() -> None:
     embedder = FunctionEmbedder("lengths", lengths)
     assert (await embedder.embed(["", " "])).tolist() == [[0, 0], [0, 0]]
     assert (await embedder.embed([])).shape == (0, 2)
 
 
-async def test_what_it_gives_is_copied_before_it_is_changed() -> None:
+async def test_the_functions_vectors_are_not_changed_in_place() -> None:
     vectors = np.array([[3.0, 4.0]])
     await FunctionEmbedder("own", lambda texts: vectors).embed(["a"])
     assert vectors.tolist() == [[3.0, 4.0]]
@@ -121,21 +121,21 @@ async def test_what_it_gives_is_copied_before_it_is_changed() -> None:
         np.array(3.0),
     ],
 )
-async def test_what_is_not_one_vector_for_each_text_is_refused(rows: Any) -> None:
+async def test_a_result_without_one_vector_per_text_raises_embedding_error(rows: Any) -> None:
     with pytest.raises(EmbeddingError, match="odd"):
         await FunctionEmbedder("odd", lambda texts: rows).embed(["a", "b"])
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), max_size=6))
-def test_finite_vectors_of_any_size_come_out_of_length_one_or_zero(rows: list[list[float]]) -> None:
+def test_finite_vectors_are_normalised_to_length_one_or_zero(rows: list[list[float]]) -> None:
     vectors = asyncio.run(FunctionEmbedder("any", lambda texts: rows or [[1.0, 1.0, 1.0]]).embed(["a"] * len(rows)))
     assert np.isfinite(vectors).all()
     for row, vector in zip(rows, vectors, strict=True):
         assert np.linalg.norm(vector) == pytest.approx(1 if any(row) else 0, abs=1e-5)
 
 
-def test_vectors_that_are_as_they_should_be_are_not_copied() -> None:
+def test_valid_unit_vectors_are_not_copied() -> None:
     good = np.eye(3, 4, dtype=np.float32)
     assert validate_vectors(good, 3, "x") is good
     assert not validate_vectors(np.zeros((1, 4), np.float32), 1, "x").any()
@@ -150,7 +150,7 @@ def test_vectors_that_are_as_they_should_be_are_not_copied() -> None:
             validate_vectors(wrong, 2, "x")
 
 
-async def test_vectors_that_change_their_length_are_refused() -> None:
+async def test_a_change_of_the_dimensions_raises_embedding_error() -> None:
     sizes = iter([2, 3])
     embedder = FunctionEmbedder("fickle", lambda texts: [[1.0] * next(sizes)])
     await embedder.embed(["a"])
@@ -158,7 +158,7 @@ async def test_vectors_that_change_their_length_are_refused() -> None:
         await embedder.embed(["b"])
 
 
-async def test_its_failures_are_embedding_errors_with_their_cause() -> None:
+async def test_exceptions_of_the_function_become_embedding_errors_with_a_cause() -> None:
     def broken(texts: list[str]) -> Any:
         raise OSError("disk on fire")
 
@@ -171,7 +171,7 @@ async def test_its_failures_are_embedding_errors_with_their_cause() -> None:
         assert isinstance(caught.value.__cause__, OSError)
 
 
-async def test_our_own_errors_pass_through() -> None:
+async def test_tellback_errors_are_not_wrapped() -> None:
     def missing(texts: list[str]) -> Any:
         raise NotFoundError("model", "m")
 
@@ -185,12 +185,12 @@ async def test_a_builtin_without_a_signature_can_be_used() -> None:
 
 
 @pytest.mark.parametrize("options", [{"name": ""}, {"name": 3}, {"fn": 3}, {"batch_size": 0}, {"batch_size": -2}])
-def test_what_cannot_work_is_refused_at_once(options: dict[str, Any]) -> None:
+def test_invalid_options_raise_configuration_error(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         FunctionEmbedder(**{"name": "lengths", "fn": lengths, **options})
 
 
-async def test_what_is_not_a_list_of_texts_is_refused() -> None:
+async def test_anything_but_a_list_of_texts_is_rejected() -> None:
     for wrong in ("one text", [1]):
         with pytest.raises(InvalidArgumentError):
             await FunctionEmbedder("lengths", lengths).embed(wrong)  # type: ignore[arg-type]

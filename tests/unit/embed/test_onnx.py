@@ -1,4 +1,4 @@
-"""ONNX models: pooling, masks, batches, and folders that hold none; with the real runtime and a tiny model."""
+"""ONNX models: pooling, masks, batches and invalid folders, with the real runtime and a tiny model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def embedder(folder: Path) -> OnnxEmbedder:
 
 
 def expected_vector(text: str) -> Any:
-    """The mean over a text's tokens, [CLS] and [SEP] among them; pieces of a long one weigh by their tokens."""
+    """Return the mean over a text's tokens, including [CLS] and [SEP]; pieces of a long text are weighted by tokens."""
     words = [WORDS.index(word) if word in WORDS else 1 for word in text.split()]
     room = onnx._MAX_TOKENS - 2
     total = np.zeros(SIZE)
@@ -47,7 +47,7 @@ def expected_vector(text: str) -> Any:
 
 
 @needs_runtime
-async def test_the_vector_is_the_mean_over_the_tokens_and_nothing_of_the_padding(embedder: OnnxEmbedder) -> None:
+async def test_the_vector_is_the_mean_over_the_tokens_without_padding(embedder: OnnxEmbedder) -> None:
     texts = ["bees", "roof ferry north bees roof", "", "ferry unheard-of", " \n", "north " * 100]
     rows = await embedder.embed(texts)
     assert rows.shape == (len(texts), SIZE)
@@ -55,14 +55,14 @@ async def test_the_vector_is_the_mean_over_the_tokens_and_nothing_of_the_padding
     assert rows.flags.c_contiguous
     for text, row in zip(texts, rows, strict=True):
         if "-" in text:
-            continue  # cut at the dash, into three
+            continue  # the tokenizer splits it at the dash into three
         np.testing.assert_allclose(row, expected_vector(text) if text.strip() else np.zeros(SIZE), atol=1e-5)
 
 
 @needs_runtime
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.lists(st.sampled_from(["bees", "roof", "ferry", "north"]), max_size=20), max_size=150))
-def test_a_text_is_embedded_alike_in_any_company(embedder: OnnxEmbedder, texts: list[list[str]]) -> None:
+def test_a_vector_does_not_depend_on_the_other_texts(embedder: OnnxEmbedder, texts: list[list[str]]) -> None:
     joined = [" ".join(words) for words in texts]
     rows = embedder.vectors(joined)
     assert rows.shape == (len(joined), SIZE)
@@ -72,13 +72,13 @@ def test_a_text_is_embedded_alike_in_any_company(embedder: OnnxEmbedder, texts: 
 
 @needs_runtime
 @pytest.mark.parametrize("count", [253, 254, 255, 600, 5000])
-def test_a_long_text_is_embedded_in_pieces_up_to_a_bound(embedder: OnnxEmbedder, count: int) -> None:
+def test_a_long_text_is_embedded_in_a_limited_number_of_pieces(embedder: OnnxEmbedder, count: int) -> None:
     text = " ".join(["bees", "roof", "ferry"][n % 3] for n in range(count))
     np.testing.assert_allclose(embedder.vectors([text, "bees"])[0], expected_vector(text), atol=1e-4)
 
 
 @needs_runtime
-def test_batches_hold_texts_of_like_length_and_are_bounded(
+def test_batches_have_texts_of_similar_length_and_a_limited_size(
     embedder: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes: list[list[int]] = []
@@ -103,14 +103,14 @@ def test_batches_hold_texts_of_like_length_and_are_bounded(
 
 
 @needs_runtime
-def test_a_model_that_pools_by_itself_is_taken_at_its_word(tmp_path: Path) -> None:
+def test_the_vectors_of_a_pooling_model_are_used_unchanged(tmp_path: Path) -> None:
     rows = OnnxEmbedder(path=write_model(tmp_path, pooled=True)).vectors(["bees", "roof ferry"])
     first = table()[2] / np.linalg.norm(table()[2])
     np.testing.assert_allclose(rows, [first, first], atol=1e-6)
 
 
 @needs_runtime
-def test_models_differ_in_their_inputs_and_in_where_they_lie(tmp_path: Path) -> None:
+def test_models_with_other_inputs_and_folders_can_be_loaded(tmp_path: Path) -> None:
     for number, options in enumerate([{"inputs": ["input_ids"]}, {"kind": INT32}, {"shown_size": False}]):
         folder = write_model(tmp_path / str(number), **options)  # type: ignore[arg-type]
         np.testing.assert_allclose(OnnxEmbedder(path=folder).vectors(["bees"])[0], expected_vector("bees"), atol=1e-5)
@@ -120,7 +120,7 @@ def test_models_differ_in_their_inputs_and_in_where_they_lie(tmp_path: Path) -> 
 
 
 @needs_runtime
-def test_its_name_tells_the_model_and_the_length_of_its_vectors(folder: Path) -> None:
+def test_the_name_contains_the_model_and_the_dimensions(folder: Path) -> None:
     assert OnnxEmbedder(path=folder).name == f"onnx/tiny-model-{SIZE}"
     assert OnnxEmbedder("mine", path=folder).name == f"onnx/mine-{SIZE}"
     assert OnnxEmbedder("all-mpnet-base-v2").name == "onnx/all-mpnet-base-v2-768"
@@ -128,18 +128,18 @@ def test_its_name_tells_the_model_and_the_length_of_its_vectors(folder: Path) ->
 
 
 @needs_runtime
-def test_values_that_are_no_numbers_are_refused(embedder: OnnxEmbedder) -> None:
+def test_values_that_are_not_finite_raise_embedding_error(embedder: OnnxEmbedder) -> None:
     with pytest.raises(EmbeddingError, match="not finite"):
         embedder.vectors(["bees", "nan"])
 
 
 @needs_runtime
-def test_lone_surrogates_are_taken_as_unknown_characters(embedder: OnnxEmbedder) -> None:
+def test_unpaired_surrogates_are_unknown_characters(embedder: OnnxEmbedder) -> None:
     np.testing.assert_array_equal(embedder.vectors(["\ud800"]), embedder.vectors(["\ufffd"]))
 
 
 @needs_runtime
-async def test_it_works_in_a_thread_and_from_many_tasks_at_once(embedder: OnnxEmbedder) -> None:
+async def test_many_tasks_can_embed_concurrently_in_threads(embedder: OnnxEmbedder) -> None:
     threads: set[int] = set()
     vectors = embedder.vectors
 
@@ -155,7 +155,7 @@ async def test_it_works_in_a_thread_and_from_many_tasks_at_once(embedder: OnnxEm
 
 
 @needs_runtime
-def test_threads_at_first_use_load_the_model_once(embedder: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_first_uses_load_the_model_once(embedder: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
     load = onnx._OnnxModel.__init__
 
@@ -177,7 +177,7 @@ def test_threads_at_first_use_load_the_model_once(embedder: OnnxEmbedder, monkey
 
 
 @needs_runtime
-async def test_after_closing_it_can_be_used_again(embedder: OnnxEmbedder) -> None:
+async def test_a_closed_embedder_can_be_used_again(embedder: OnnxEmbedder) -> None:
     await embedder.embed(["bees"])
     await embedder.close()
     await embedder.close()
@@ -200,7 +200,7 @@ assert os.waitpid(pid, 0)[1] == 0
 
 @needs_runtime
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_loads_its_own(folder: Path) -> None:
+def test_a_forked_process_loads_its_own_model(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", FORKS, str(folder)], check=True, timeout=50)
 
 
@@ -208,15 +208,15 @@ def test_a_forked_process_loads_its_own(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        ("no folder", "needs model.onnx"),
-        ("no model", "needs model.onnx"),
-        ("no tokenizer", "needs model.onnx"),
+        ("no folder", "must contain model.onnx"),
+        ("no model", "must contain model.onnx"),
+        ("no tokenizer", "must contain model.onnx"),
         ("cut model", "cannot be loaded"),
         ("cut tokenizer", "cannot be loaded"),
         ("other inputs", "pixel_values"),
     ],
 )
-def test_a_folder_that_holds_no_sentence_model_is_named(tmp_path: Path, damage: str, problem: str) -> None:
+def test_the_error_for_an_invalid_folder_contains_its_path(tmp_path: Path, damage: str, problem: str) -> None:
     folder = tmp_path / "broken"
     if damage != "no folder":
         write_model(folder, inputs=["input_ids", "pixel_values"] if damage == "other inputs" else ["input_ids"])
@@ -231,7 +231,7 @@ def test_a_folder_that_holds_no_sentence_model_is_named(tmp_path: Path, damage: 
 
 
 @needs_runtime
-def test_what_the_runtime_cannot_do_is_an_embedding_error(
+def test_a_runtime_failure_raises_embedding_error(
     embedder: OnnxEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.unit.embed.tiny_onnx.WORDS", [*WORDS, "beyond-the-table", "rope"])
@@ -241,7 +241,7 @@ def test_what_the_runtime_cannot_do_is_an_embedding_error(
 
 
 @needs_runtime
-def test_a_model_known_by_name_is_taken_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_known_by_name_is_downloaded_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     downloads: list[Any] = []
@@ -260,7 +260,7 @@ def test_a_model_known_by_name_is_taken_from_the_hub(tmp_path: Path, monkeypatch
         OnnxEmbedder().vectors(["bees"])
 
 
-def test_without_a_network_it_says_what_to_do() -> None:
+def test_the_error_without_a_network_says_what_to_do() -> None:
     script = (
         "from tellback.embed import onnx\n"
         "from tellback.errors import EmbeddingError\n"
@@ -271,24 +271,24 @@ def test_without_a_network_it_says_what_to_do() -> None:
     process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment, timeout=50
     )
-    assert process.stdout.startswith("True all-MiniLM-L6-v2 could not be fetched")
+    assert process.stdout.startswith("True all-MiniLM-L6-v2 could not be downloaded")
     assert "OnnxEmbedder(path=...)" in process.stdout
 
 
-def test_without_the_runtime_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_the_runtime_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"tellback\[onnx\]"):
         OnnxEmbedder(path=folder).vectors(["bees"])
 
 
-def test_what_cannot_work_is_refused_at_once(tmp_path: Path) -> None:
+def test_invalid_arguments_raise_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="path="):
         OnnxEmbedder("bert-base")
     with pytest.raises(ConfigurationError, match="threads"):
         OnnxEmbedder(threads=0)
 
 
-async def test_what_is_not_a_list_of_texts_is_refused(embedder: OnnxEmbedder) -> None:
+async def test_anything_but_a_list_of_texts_is_rejected(embedder: OnnxEmbedder) -> None:
     for wrong in ("one text", [1]):
         with pytest.raises(InvalidArgumentError):
             await embedder.embed(wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Which embedder a name stands for."""
+"""`resolve_embedder`: find an embedder by name."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ ACME = ProviderRegistration("acme", prefix_detector("acme-"), "Acme", embed_fn=a
         ("openai/text-embedding-3-small", "openrouter/openai/text-embedding-3-small-1536"),
     ],
 )
-def test_a_name_stands_for_one_embedder(value: str, name: str) -> None:
+def test_a_name_resolves_to_its_embedder(value: str, name: str) -> None:
     assert resolve(value).name == name
 
 
-def test_none_stays_none() -> None:
+def test_none_resolves_to_none() -> None:
     assert resolve_embedder(None) is None
 
 
-def test_an_embedder_stays_itself() -> None:
+def test_an_embedder_object_is_returned_unchanged() -> None:
     for embedder in (StaticEmbedder(), FunctionEmbedder("mine", acme)):
         assert resolve_embedder(embedder) is embedder
 
 
-async def test_an_object_with_a_name_and_embed_will_do() -> None:
+async def test_an_object_with_a_name_and_an_embed_method_is_an_embedder() -> None:
     class CustomEmbedder:
         name = "mine-2"
 
@@ -86,7 +86,7 @@ async def test_a_registration_embeds_the_models_it_recognises() -> None:
     assert resolve("acme-embed", [ACME]).name == "acme/acme-embed"
 
 
-async def test_a_registration_is_asked_for_no_more_at_once_than_it_takes() -> None:
+async def test_the_batch_size_of_a_registration_is_respected() -> None:
     batch_sizes: list[int] = []
 
     async def count_batch(model: str, texts: Sequence[str]) -> list[list[float]]:
@@ -100,14 +100,14 @@ async def test_a_registration_is_asked_for_no_more_at_once_than_it_takes() -> No
     assert batch_sizes == [8, 8, 4]
 
 
-def test_the_last_registration_wins_even_over_the_models_known_here() -> None:
+def test_the_last_registration_wins_also_over_built_in_models() -> None:
     first = ProviderRegistration("first", prefix_detector("text-embedding-"), "First", embed_fn=acme)
     second = ProviderRegistration("second", prefix_detector("text-embedding-"), "Second", embed_fn=acme)
     silent = ProviderRegistration("silent", prefix_detector("text-embedding-"), "Silent")
     assert resolve("text-embedding-3-small", with_providers([first, second, silent])).name.startswith("second/")
 
 
-def test_a_registration_of_a_shipped_name_takes_its_place() -> None:
+def test_a_registration_can_replace_a_built_in_provider() -> None:
     entry = ProviderRegistration("openai", prefix_detector("gpt-"), "Gateway", embed_fn=acme)
     assert isinstance(resolve("openai:text-embedding-3-small", with_providers([entry])), FunctionEmbedder)
 
@@ -127,17 +127,17 @@ def test_a_chat_model_is_not_an_embedder(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", "nonsense", "statics", "static:other", "ollama:", "openrouter", "onnx:bert", ":x"]
 )
-def test_an_unknown_name_is_refused_with_what_is_known(name: str) -> None:
+def test_an_unknown_name_raises_configuration_error(name: str) -> None:
     with pytest.raises(ConfigurationError):
         resolve_embedder(name)
 
 
-def test_the_models_of_registrations_are_among_what_is_known() -> None:
+def test_the_error_for_an_unknown_name_lists_registrations() -> None:
     with pytest.raises(ConfigurationError, match="Acme"):
         resolve_embedder("nonsense", with_providers([ACME]))
 
 
 @pytest.mark.parametrize("value", [3, object(), lambda texts: texts, StaticEmbedder, ["static"]])
-def test_what_is_no_embedder_is_refused(value: Any) -> None:
+def test_other_objects_raise_configuration_error(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="FunctionEmbedder"):
         resolve_embedder(value)

@@ -1,4 +1,4 @@
-"""The bundled embedder gives wordllama's own vectors, faster, for any text there is."""
+"""The bundled embedder returns the same vectors as wordllama for any text, but faster."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def static() -> StaticEmbedder:
 
 @pytest.fixture(scope="module")
 def wordllama() -> Any:
-    """wordllama itself. It configures the root logger when imported, which is put back."""
+    """wordllama itself. Importing it configures the root logger; this restores the logger."""
     import logging
 
     handlers, level = list(logging.root.handlers), logging.root.level
@@ -68,7 +68,7 @@ def expected_ids(text: str) -> list[int]:
     return ids
 
 
-def test_its_vectors_are_those_of_wordllama(static: StaticEmbedder, wordllama: Any) -> None:
+def test_the_vectors_are_equal_to_wordllamas(static: StaticEmbedder, wordllama: Any) -> None:
     expected = wordllama.embed(TURNS, norm=True)
     np.testing.assert_allclose(static.vectors(TURNS), expected, atol=1e-4)
     for text, row in zip(TURNS, expected, strict=True):
@@ -77,30 +77,30 @@ def test_its_vectors_are_those_of_wordllama(static: StaticEmbedder, wordllama: A
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_any_text_is_cut_into_the_tokenizers_tokens(text: str) -> None:
+def test_any_text_has_the_tokens_of_the_tokenizer(text: str) -> None:
     assert weights.load_weights().token_ids(text) == ([] if not text.strip() else expected_ids(text))
 
 
 @settings(deadline=None)
 @given(st.text(" \t\n▁.aé<s>/unk'", max_size=40))
-def test_spaces_and_signs_in_any_order_are_cut_as_the_tokenizer_does(text: str) -> None:
+def test_spaces_and_control_tokens_are_tokenised_as_by_the_tokenizer(text: str) -> None:
     assert weights.load_weights().token_ids(text) == ([] if not text.strip() else expected_ids(text))
 
 
-def test_every_word_of_the_vocabulary_is_its_own_token() -> None:
+def test_every_word_of_the_vocabulary_is_one_token() -> None:
     words = {word: id for word, id in tokenizer().get_vocab().items() if word[0] == "▁" and word.strip("▁")}
     assert len(words) > 15_000
     # Not `encode_batch`: it starts threads, and a later fork of the test run would warn about them.
     assert [word for word, id in words.items() if expected_ids(word[1:]) != [id]] == []
 
 
-def test_no_token_goes_on_after_a_letter_with_a_space() -> None:
+def test_no_token_has_a_space_after_a_letter() -> None:
     assert [token for token in tokenizer().get_vocab() if "▁" in token.lstrip("▁")] == []
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=30), max_size=12))
-def test_rows_are_of_length_one_or_zero_and_do_not_depend_on_the_company(texts: list[str]) -> None:
+def test_rows_have_length_one_or_zero_and_do_not_depend_on_other_texts(texts: list[str]) -> None:
     static = StaticEmbedder()
     rows = static.vectors(texts)
     assert rows.shape == (len(texts), 256)
@@ -113,17 +113,17 @@ def test_rows_are_of_length_one_or_zero_and_do_not_depend_on_the_company(texts: 
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t ", "\u3000\u00a0"])
-def test_a_text_with_nothing_in_it_is_a_row_of_zeros(static: StaticEmbedder, blank: str) -> None:
+def test_a_blank_text_is_a_row_of_zeros(static: StaticEmbedder, blank: str) -> None:
     assert not static.vectors(["before", blank, "after"])[1].any()
     assert not static.words([blank]).any()
 
 
-def test_no_texts_give_no_rows(static: StaticEmbedder) -> None:
+def test_an_empty_list_returns_no_rows(static: StaticEmbedder) -> None:
     assert static.vectors([]).shape == (0, 256)
     assert static.words([]).shape == (0, 256)
 
 
-def test_lone_surrogates_are_taken_as_unknown_characters(static: StaticEmbedder) -> None:
+def test_unpaired_surrogates_are_unknown_characters(static: StaticEmbedder) -> None:
     texts = ["a\ud800b and \udfff", "<s>\ud800", "\ud83d", "\udc36 dog"]
     np.testing.assert_array_equal(
         static.vectors(texts),
@@ -139,7 +139,7 @@ def test_a_megabyte_without_a_space_is_embedded(static: StaticEmbedder) -> None:
     assert not static.words([long]).any()
 
 
-def test_a_long_text_is_the_mean_of_its_tokens_in_any_company(static: StaticEmbedder, wordllama: Any) -> None:
+def test_a_long_text_is_the_mean_of_its_tokens(static: StaticEmbedder, wordllama: Any) -> None:
     long = "The ferry leaves at nine, unless the wind is from the north. " * 4000
     vector = static.vectors([long])[0]
     among = static.vectors(["short", long, "and another"])[1]
@@ -147,7 +147,7 @@ def test_a_long_text_is_the_mean_of_its_tokens_in_any_company(static: StaticEmbe
     np.testing.assert_allclose(vector, among, atol=1e-5)
 
 
-def test_many_texts_are_added_up_in_parts_without_mixing_them(
+def test_many_texts_are_processed_in_batches_without_mixing_them(
     static: StaticEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [f"Message {n} about {'cats' if n % 2 else 'tax returns'}" for n in range(300)] + ["", "end"]
@@ -156,7 +156,7 @@ def test_many_texts_are_added_up_in_parts_without_mixing_them(
     np.testing.assert_allclose(static.vectors(texts), expected, atol=1e-6)
 
 
-def test_words_are_what_the_tokenizer_gives_less_the_common_part(static: StaticEmbedder) -> None:
+def test_word_vectors_are_token_means_without_the_common_part(static: StaticEmbedder) -> None:
     words = ["dog", "puppies", "Lisbon", "lisbon", "vegetarianism", "über", "café", "x", "2024", "don't", "旅行", "dog"]
     loaded = weights.load_weights()
     rows = loaded._token_vectors.astype(np.float32)
@@ -168,7 +168,7 @@ def test_words_are_what_the_tokenizer_gives_less_the_common_part(static: StaticE
 
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=12), max_size=8), st.randoms())
-def test_a_words_vector_is_the_same_however_and_whenever_it_is_asked_for(words: list[str], random: Any) -> None:
+def test_a_words_vector_does_not_depend_on_the_cache(words: list[str], random: Any) -> None:
     static = StaticEmbedder()
     first = static.words(words)
     order = random.sample(range(len(words)), len(words))
@@ -177,11 +177,11 @@ def test_a_words_vector_is_the_same_however_and_whenever_it_is_asked_for(words: 
 
 
 @pytest.mark.parametrize("word", ["🐶", "\x00", "𒀀"])
-def test_a_word_made_of_nothing_but_bytes_is_unknown(static: StaticEmbedder, word: str) -> None:
+def test_a_word_of_byte_tokens_only_is_unknown(static: StaticEmbedder, word: str) -> None:
     assert not static.words([word]).any()
 
 
-def test_what_is_kept_of_words_and_pieces_is_bounded(static: StaticEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_caches_have_a_maximum_size(static: StaticEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = weights.StaticWeights(weights.load_weights()._token_vectors, tokenizer())
     monkeypatch.setattr(weights, "_weights", loaded)
     monkeypatch.setattr(weights, "_MAX_CACHED_WORDS", 50)
@@ -198,14 +198,14 @@ def test_what_is_kept_of_words_and_pieces_is_bounded(static: StaticEmbedder, mon
     assert max(map(len, loaded._piece_cache)) <= weights._MAX_CACHED_PIECE_LENGTH
 
 
-def test_a_given_vector_belongs_to_the_one_who_asked(static: StaticEmbedder) -> None:
+def test_changing_a_returned_vector_does_not_change_the_cache(static: StaticEmbedder) -> None:
     static.words(["dog"])[:] = 7
     static.vectors(["dog"])[:] = 7
     assert np.linalg.norm(static.words(["dog"])) == pytest.approx(1)
     assert np.linalg.norm(static.vectors(["dog"])) == pytest.approx(1)
 
 
-def test_a_hundred_threads_at_first_use_load_once_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hundred_concurrent_first_uses_load_the_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
     load_files = weights._load_files
 
@@ -232,7 +232,7 @@ def test_a_hundred_threads_at_first_use_load_once_and_agree(monkeypatch: pytest.
         np.testing.assert_allclose(vectors, StaticEmbedder().vectors([" ".join(thread_words)] * 3), atol=1e-6)
 
 
-def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_refill_the_word_cache_never_read_a_wrong_row(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = weights.StaticWeights(weights.load_weights()._token_vectors, tokenizer())
     monkeypatch.setattr(weights, "_weights", loaded)
     monkeypatch.setattr(weights, "_MAX_CACHED_WORDS", 64)
@@ -276,7 +276,7 @@ for held in (False, True):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_embeds_without_a_warning_even_if_the_lock_was_held() -> None:
+def test_a_forked_process_embeds_even_if_the_lock_was_held() -> None:
     process = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning", "-c", FORKS],
         capture_output=True,
@@ -302,7 +302,7 @@ def test_using_it_loads_no_network_library() -> None:
     assert process.stdout.strip() == "set()"
 
 
-async def test_embed_gives_the_same_as_vectors_few_or_many(static: StaticEmbedder) -> None:
+async def test_embed_returns_the_same_as_vectors(static: StaticEmbedder) -> None:
     for count in (0, 1, 300):
         texts = [f"text {n}" for n in range(count)]
         np.testing.assert_array_equal(await static.embed(texts), static.vectors(texts))
@@ -311,7 +311,7 @@ async def test_embed_gives_the_same_as_vectors_few_or_many(static: StaticEmbedde
     await static.close()
 
 
-async def test_long_work_and_the_first_use_leave_the_event_loop_free(
+async def test_long_work_and_the_first_use_do_not_block_the_event_loop(
     static: StaticEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
@@ -335,7 +335,7 @@ async def test_long_work_and_the_first_use_leave_the_event_loop_free(
 
 
 @pytest.mark.parametrize("wrong", ["one text", [1], [None], [b"bytes"]])
-async def test_what_is_not_a_list_of_texts_is_refused(static: StaticEmbedder, wrong: Any) -> None:
+async def test_anything_but_a_list_of_texts_is_rejected(static: StaticEmbedder, wrong: Any) -> None:
     for call in (static.vectors, static.words):
         with pytest.raises(InvalidArgumentError):
             call(wrong)
@@ -344,7 +344,7 @@ async def test_what_is_not_a_list_of_texts_is_refused(static: StaticEmbedder, wr
 
 
 @pytest.mark.parametrize("damage", ["missing", "no weights", "cut weights", "other weights", "cut tokenizer"])
-def test_a_package_that_is_missing_or_damaged_is_named(
+def test_a_missing_or_damaged_package_raises_configuration_error(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import importlib.machinery
@@ -368,14 +368,14 @@ def test_a_package_that_is_missing_or_damaged_is_named(
         weights._load_files()
 
 
-def test_it_is_an_embedder_and_its_name_tells_its_vectors(static: StaticEmbedder) -> None:
+def test_it_implements_the_embedder_protocol(static: StaticEmbedder) -> None:
     assert isinstance(static, Embedder)
     assert static.name == "static/wordllama-l2-supercat-256"
 
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(["dog", "puppy", "loan", "mortgage"]), min_size=1, max_size=6))
-def test_words_asked_for_twice_in_one_call_have_one_vector(words: list[str]) -> None:
+def test_repeated_words_in_one_call_have_equal_vectors(words: list[str]) -> None:
     rows = StaticEmbedder().words(words)
     for word, row in zip(words, rows, strict=True):
         np.testing.assert_array_equal(row, rows[words.index(word)])

@@ -1,4 +1,4 @@
-"""A sentence model of a few bytes, for `OnnxEmbedder`: its ONNX file is written by hand, field by field.
+"""A sentence model of a few bytes for `OnnxEmbedder`: this module writes the ONNX file field by field.
 
 Every token's state is its row of a table, so that what the embedder makes of the states can be worked out on paper.
 """
@@ -18,7 +18,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def table() -> Any:
-    """The padding's row is the largest: a mean that does not leave it out is far off."""
+    """Return token vectors. The padding's row is the largest, so that a mean with padding is clearly wrong."""
     rows = np.random.default_rng(7).normal(size=(len(WORDS), SIZE)).astype(np.float32)
     rows[0] = 100
     rows[-1] = np.nan
@@ -28,7 +28,7 @@ def table() -> Any:
 def write_model(
     folder: Path, *, inputs: Sequence[str] = INPUTS, kind: int = INT64, pooled: bool = False, shown_size: bool = True
 ) -> Path:
-    """A folder with `model.onnx` and `tokenizer.json`. A `pooled` model gives one vector a text, of its first token."""
+    """Write `model.onnx` and `tokenizer.json`. A `pooled` model returns one vector per text, of its first token."""
     folder.mkdir(parents=True, exist_ok=True)
     nodes = [_node("Gather", ["table", "input_ids"], "last_hidden_state")]
     outputs = [_value("last_hidden_state", FLOAT, ["batch", "length", SIZE if shown_size else "size"])]
@@ -53,7 +53,7 @@ def write_model(
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Padded and truncated to a fixed length in its file, as MiniLM's is."""
+    """Return a tokenizer that pads and truncates to a fixed length, like MiniLM's."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     tokenizer = Tokenizer(models.WordLevel({word: id for id, word in enumerate(WORDS)}, unk_token="[UNK]"))
@@ -67,7 +67,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def _field(number: int, value: bytes | int) -> bytes:
-    """A field of a protobuf message: a number, or bytes with their length before them."""
+    """Encode a field of a protobuf message: a number, or bytes after their length."""
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value)
     return _varint(number << 3 | 2) + _varint(len(value)) + value
