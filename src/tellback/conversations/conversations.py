@@ -42,10 +42,10 @@ STATUSES = ("open", "closed")
 
 
 class Conversations(Handle):
-    """One user's conversations: an append-only log, never seen by anyone else.
+    """One user's conversations: append-only logs, isolated from all other users.
 
-    `get` and `message` give None for an unknown id, everything else raises `NotFoundError`; an id of another user is
-    unknown.
+    `get` and `message` return None for an unknown id; the other methods raise `NotFoundError`. Ids of other users are
+    unknown here.
     """
 
     def __init__(self, runtime: Runtime, user: UserHandle, turns: TurnEngine, summaries: RollingSummaries) -> None:
@@ -64,14 +64,14 @@ class Conversations(Handle):
         *,
         close_after: timedelta | float | None = None,
     ) -> Conversation:
-        """Open a conversation. The namespace is your name for this kind of conversation, such as "support-chat".
+        """Create a conversation. The namespace is your name for this kind of conversation, such as "support-chat".
 
-        With `close_after` (a timedelta, or seconds) it is closed by itself once nothing has happened in it for so long.
+        With `close_after` (a timedelta, or seconds) it closes automatically after that time without activity.
         """
         return await self._log.create(self._scope, self._new(namespace, title, session_id, metadata, close_after))
 
     async def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
-        """The newest open conversation of a namespace and session, or None."""
+        """Return the newest open conversation of a namespace and session, or None."""
         name = validation.validate_name("namespace", namespace)
         if session_id is not None:
             validation.validate_name("session_id", session_id, validation.KEY_LENGTH)
@@ -86,9 +86,10 @@ class Conversations(Handle):
         metadata: Mapping[str, Any] | None = None,
         close_after: timedelta | float | None = None,
     ) -> Conversation:
-        """The newest open conversation of a namespace and session, or a new one. Of many who ask at once, one opens it.
+        """Return the newest open conversation of a namespace and session, or create one. Concurrent calls create only
+        one.
 
-        Title, metadata and `close_after` are for a new one.
+        Title, metadata and `close_after` apply only to a new conversation.
         """
         if session_id is not None:
             validation.validate_name("session_id", session_id, validation.KEY_LENGTH)
@@ -118,7 +119,7 @@ class Conversations(Handle):
         )
 
     async def get(self, id: str) -> Conversation | None:
-        """The conversation of that id, or None."""
+        """Return the conversation with that id, or None."""
         return await self._log.get(self._scope, id) if validation.is_valid_id(id) else None
 
     async def list(
@@ -128,7 +129,7 @@ class Conversations(Handle):
         limit: int | None = None,
         before: str | Conversation | None = None,
     ) -> builtins.list[Conversation]:
-        """Conversations, the newest first. For the next page, pass the last one as `before`."""
+        """List conversations, the newest first. For the next page, pass the last one as `before`."""
         if status is not None:
             validation.validate_choice("status", status, STATUSES)
         before_id = before.id if isinstance(before, Conversation) else before
@@ -141,12 +142,12 @@ class Conversations(Handle):
         )
 
     async def close(self, id: str) -> Conversation:
-        """Close a conversation, which is when its memories are made. Closing it again changes nothing."""
+        """Close a conversation, which starts its extraction. Closing it again changes nothing."""
         id = validation.validate_id("conversation", id)
         return await self._log.close(self._scope, id, now=self._runtime.clock())
 
     async def close_stale(self, older_than: timedelta | float) -> builtins.list[Conversation]:
-        """Close this user's open conversations in which nothing happened for that long (a timedelta, or seconds)."""
+        """Close this user's open conversations that had no activity for that long (a timedelta, or seconds)."""
         return await close_stale(self._runtime, self._scope, older_than)
 
     async def append_user_message(
@@ -158,9 +159,9 @@ class Conversations(Handle):
         visibility: str = "user",
         created_at: datetime | str | None = None,
     ) -> StoredMessage:
-        """Append what the person said; it begins a new turn.
+        """Append a message of the user. It begins a new turn.
 
-        With an `idempotency_key` a retry is harmless: the message stored the first time is given back.
+        With an `idempotency_key`, a retry returns the message that was stored the first time.
         """
         now = self._runtime.clock()
         draft = build_draft(
@@ -187,7 +188,7 @@ class Conversations(Handle):
         visibility: str = "user",
         created_at: datetime | str | None = None,
     ) -> StoredMessage:
-        """Append what the assistant said, in the turn that is going on."""
+        """Append a message of the assistant to the current turn."""
         assistant = AssistantTurn(content, stop_reason, model, provider, usage, trace_id, visibility, created_at)
         now = self._runtime.clock()
         return await self._append_joining(id, build_assistant_draft(assistant, now), now)
@@ -202,7 +203,7 @@ class Conversations(Handle):
         visibility: str = "user",
         created_at: datetime | str | None = None,
     ) -> StoredMessage:
-        """Append what a tool gave for the call `tool_use_id`."""
+        """Append the result of the tool call `tool_use_id`."""
         block = {
             "type": "tool_result",
             "tool_use_id": validation.validate_name("tool_use_id", tool_use_id, validation.KEY_LENGTH),
@@ -217,7 +218,7 @@ class Conversations(Handle):
     async def append_system_message(
         self, id: str, content: Content, visibility: str = "internal", created_at: datetime | str | None = None
     ) -> StoredMessage:
-        """Append an instruction or a note; by default the model sees it and the person does not."""
+        """Append an instruction or a note. By default the model sees it and the user does not."""
         now = self._runtime.clock()
         draft = build_draft("system", content, now, visibility=visibility, created_at=created_at)
         return await self._append_joining(id, draft, now)
@@ -231,9 +232,10 @@ class Conversations(Handle):
         idempotency_key: str | None = None,
         created_at: datetime | str | None = None,
     ) -> AppendedTurn:
-        """Append both sides of a turn that you ran yourself, at once and in order.
+        """Append the user's message and the assistant's reply of a turn that you ran yourself, in one step.
 
-        With an `idempotency_key` the user's message is stored once; the assistant's is always a new one of its turn.
+        With an `idempotency_key`, the user's message is stored once. The assistant's reply is always a new message of
+        the turn.
         """
         now = self._runtime.clock()
         user_draft = build_draft(
@@ -252,7 +254,7 @@ class Conversations(Handle):
     async def append_messages(
         self, id: str, messages: Sequence[Message | Mapping[str, Any]]
     ) -> builtins.list[StoredMessage]:
-        """Append many messages in one transaction, for imports: all are stored, or none.
+        """Append many messages in one transaction, for imports: either all are stored or none.
 
         Each is a chat `Message`, or a mapping with `role`, `content` and any of `visibility`, `created_at`,
         `stop_reason`, `model`, `provider`, `usage`, `trace_id`, `idempotency_key`. A user's message begins a turn.
@@ -270,9 +272,9 @@ class Conversations(Handle):
         after: int | None = None,
         include_hidden: bool = False,
     ) -> builtins.list[StoredMessage]:
-        """The last `limit` messages, oldest first: what a chat shows. All of them without a limit.
+        """Return the last `limit` messages, oldest first, as a chat shows them; without a limit, all messages.
 
-        `before` and `after` are `seq`s to page by: `before` gives what came before it, `after` what follows.
+        `before` and `after` are `seq` numbers for paging: `before` returns earlier messages, `after` later ones.
         """
         return await self._log.messages(
             self._scope,
@@ -293,51 +295,54 @@ class Conversations(Handle):
         after: int | None = None,
         include_hidden: bool = False,
     ) -> builtins.list[StoredMessage]:
-        """The same with internal messages: what a model sees."""
+        """Return messages as `messages` does, including internal messages: what a model sees."""
         return await self.messages(id, limit, True, before, after, include_hidden)
 
     async def message(self, message_id: str) -> StoredMessage | None:
-        """One message by its id, or None: what a citation points to."""
+        """Return the message with that id, or None. Citations contain message ids."""
         return await self._log.message(self._scope, message_id) if validation.is_valid_id(message_id) else None
 
     async def run_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> TurnResult:
-        """Store the user's message, ask the model, run the tools it calls, and store everything as it comes.
+        """Store the user's message, call the model, run the tools it calls, and store everything as it arrives.
 
-        - `user_text` or `content` is what the user says. `model` is a name or a model object (default: Tellback's),
-          `provider` who serves that name, `options` a `ChatOptions`, or a mapping of its fields and `system_prompt`.
-        - `tools` are functions, `Tool`s, or descriptions (`name`, `description`, `parameters`) whose calls go to
-          `tool_handler(name, arguments)`. After `max_cycles` model calls (10) it is asked to answer without tools,
+        - `user_text` or `content` is the user's message. `model` is a name or a model object (default: Tellback's),
+          `provider` the provider of that name, and `options` a `ChatOptions`, or a mapping of its fields and
+          `system_prompt`.
+        - `tools` are functions, `Tool`s, or descriptions (`name`, `description`, `parameters`). Calls of the latter go
+          to `tool_handler(name, arguments)`. After `max_cycles` model calls (10), the model must answer without tools,
           unless `options` is a `ChatOptions` that says otherwise.
-        - `tail_limit` (30) is how many messages of the log the model is sent.
-        - `idempotency_key`: a retry uses the user's message that was stored before, and is answered anew.
-        - `wait` (60 seconds): turns of one conversation run one after the other, in all processes. One that comes while
-          another runs waits that long, then raises `TurnConflictError`.
-        - `approvals`: calls that need approval end the turn with the status "approval"; it goes on with
-          `run_turn(id, approvals={call_id: True})`, in any process. A call is never run twice.
-        - `memory_space_id`: what that space remembers of the matter, and the rolling summary, go behind the system
-          prompt. `recall` holds other arguments of `working_context.build`. Recall comes before the message is stored.
-        - `session`, `sender`, `extras` are what tools find in `tellback.request`; `metadata` goes with the message.
+        - `tail_limit` (30) is how many messages of the log are sent to the model.
+        - `idempotency_key`: a retry uses the stored user message, and generates a new answer.
+        - `wait` (60 seconds): turns of one conversation run one after the other, across processes. If another turn is
+          running, this one waits that long, then raises `TurnConflictError`.
+        - `approvals`: calls that need approval end the turn with the status "approval". It continues with `run_turn(id,
+          approvals={call_id: True})`, in any process. A call never runs twice.
+        - `memory_space_id`: relevant memories of that space and the rolling summary are added to the system prompt.
+          `recall` has further arguments of `working_context.build`. Recall runs before the message is stored.
+        - `session`, `sender` and `extras` are available to tools in `tellback.request`; `metadata` is stored with the
+          message.
 
-        A turn that fails or is cut off leaves what it had stored, and the next one goes on from there.
+        A turn that fails or is interrupted keeps what it has stored, and the next turn continues from there.
         """
         return await self._turns.run(build_turn_request(self._user, id, model, user_text, **more))
 
     def stream_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """`run_turn` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
+        """Run a turn like `run_turn`, and yield deltas and then the `TurnResult`. Closing the iterator cancels the
+        turn."""
         return self._turns.stream(build_turn_request(self._user, id, model, user_text, **more))
 
     async def pending(self, id: str) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
+        """Return the tool calls that wait for a person's decision, for `run_turn(id, approvals={call_id: True})`."""
         return (await load_approval_state(self._log, self._scope, validation.validate_id("conversation", id))).waiting
 
     async def refresh_rolling_summary(self, id: str, model: str | Model | None = None) -> RollingSummary:
-        """Bring the rolling summary forward to the newest message, with the model if there is one.
+        """Update the rolling summary to the newest message, with the model if there is one.
 
-        It also happens by itself every `Tellback(summary_every=...)` turns.
+        This also happens automatically every `Tellback(summary_every=...)` turns.
         """
         return await self._summaries.refresh(self._scope, validation.validate_id("conversation", id), model)
 
@@ -352,13 +357,13 @@ class Conversations(Handle):
         return appended
 
     async def _append_joining(self, id: str, draft: MessageDraft, now: datetime) -> StoredMessage:
-        """Append a message to the turn that is going on."""
+        """Append a message to the current turn."""
         appended = await self._append(id, [TurnDraft(new_id("turn"), [draft], joins=True)], now)
         return appended.messages[0]
 
 
 async def close_stale(runtime: Runtime, scope: Scope | None, older_than: timedelta | float) -> list[Conversation]:
-    """Close what was left open, for one user or for all."""
+    """Close inactive conversations, of one user or of all users."""
     age = validation.parse_duration("older_than", older_than)
     now = runtime.clock()
     return await runtime.store.conversations.close_stale(scope, idle_since=now - age, now=now)

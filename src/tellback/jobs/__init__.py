@@ -1,7 +1,7 @@
-"""Jobs: work that is stored until it is done, and the workers that do it.
+"""Jobs: work that is stored until it is done, and the workers that run it.
 
-The `tb.jobs` handle, the runner, and a worker for each kind of store.
-Imported by `runtime`, `turns`, `app`, `cli` and `testing`.
+The package has the `tb.jobs` handle, the runner, and a worker for each kind of store. `runtime`, `turns`, `app`, `cli`
+and `testing` import it.
 """
 
 from tellback.jobs.handle import Jobs

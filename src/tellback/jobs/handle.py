@@ -1,4 +1,4 @@
-"""`tb.jobs`: what is still to be done, and what came of it."""
+"""`tb.jobs`: pending jobs, and the results of finished ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tellback.types.jobs import Job, JobStatus
 
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.01, 0.25
 MAX_NAMED_JOBS = 5
-"""How many of what is left a timeout names."""
+"""How many remaining jobs a timeout error lists."""
 
 
 class Jobs(Handle):
-    """Jobs of all users, kept in the store until they are done, and the work this process does in the background.
+    """The jobs of all users, stored until they are done, and the background work of this process.
 
-    `worker` runs them here; without one, other processes do.
+    `worker` runs jobs in this process; without one, other processes run them.
 
     >>> import asyncio
     >>> from tellback.stores import open_store
@@ -49,17 +49,17 @@ class Jobs(Handle):
         self._background = BackgroundTasks()
 
     def start_worker(self) -> None:
-        """Let this process's worker begin, if it has one; the store must be open."""
+        """Start this process's worker, if it has one. The store must be open."""
         if self._worker is not None:
             self._worker.start()
 
     def wake(self) -> None:
-        """Tell the worker that there is work, or will be soon."""
+        """Notify the worker that there is work, or will be soon."""
         if self._worker is not None:
             self._worker.wake()
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Let something run in the background of this process."""
+        """Run a coroutine in the background of this process."""
         return self._background.start(work, name)
 
     async def list(
@@ -73,9 +73,9 @@ class Jobs(Handle):
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> builtins.list[Job]:
-        """Jobs, the newest first: those of one user or, without `user_id`, of everyone of a tenant and app, or of all.
+        """List jobs, the newest first: of one user or, without `user_id`, of a tenant and app, or all.
 
-        `before` is the id of the last one you have, for the next page.
+        For the next page, pass the id of the last job as `before`.
         """
         scope = None if user_id is None else Scope(tenant_id or "default", app_id or "default", user_id)
         return await self._store.jobs.list_jobs(
@@ -89,23 +89,23 @@ class Jobs(Handle):
         )
 
     async def get(self, id: str) -> Job | None:
-        """A job as it stands now, or None if there is none of that id."""
+        """Return the current state of a job, or None if the id is unknown."""
         return await self._store.jobs.get(None, id)
 
     async def retry(self, id: str) -> Job:
-        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        """Queue a failed, cancelled or finished job again, as a new one."""
         job = await self._store.jobs.retry(None, id, now=self._clock())
         self.wake()
         return job
 
     async def cancel(self, id: str) -> Job:
-        """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
+        """Cancel a job that has not ended yet. A running job stops at its next heartbeat and changes nothing."""
         return await self._store.jobs.cancel(None, id, now=self._clock())
 
     async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
-        """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
+        """Wait until these jobs have ended, successfully or not; return False if `timeout` seconds pass first."""
         if isinstance(ids, str):
-            raise InvalidArgumentError(f"ids is a list of jobs' ids, not {ids!r:.80}.")
+            raise InvalidArgumentError(f"ids must be a list of job ids, got {ids!r:.80}.")
         unfinished = list(ids)
 
         async def have_ended() -> bool:
@@ -115,25 +115,25 @@ class Jobs(Handle):
 
         return await self._poll(have_ended, _deadline_after(timeout))
 
-    async def drain(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - what is left is named
-        """Wait until nothing is left to do, here or anywhere: for tests and scripts.
+    async def drain(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the error lists the remaining jobs
+        """Wait until no work is left in any process: for tests and scripts.
 
-        Jobs that wait for their next attempt are not waited for. Raises `TimeoutError` that names what is left after
-        so many seconds.
+        It does not wait for failed jobs that are waiting for their next attempt. After `timeout` seconds it raises
+        `TimeoutError`, which lists the remaining jobs.
         """
         deadline = _deadline_after(timeout)
         if not await self._poll(lambda: self._is_idle(deadline), deadline):
-            hint = "" if self._worker is not None else " This process runs none itself: is a worker running?"
+            hint = "" if self._worker is not None else " This process runs no jobs itself: is a worker running?"
             raise TimeoutError(f"After {timeout:g} seconds there {await self._describe_remaining()}.{hint}")
 
     async def close(self) -> None:
-        """Put back the jobs that run here, and finish what runs in the background."""
+        """Put running jobs back in the queue, and finish the background work."""
         if self._worker is not None:
             await self._worker.close()
         await self._background.close()
 
     async def _poll(self, is_done: Callable[[], Awaitable[bool]], deadline: float | None) -> bool:
-        """Let the worker go on until it is done, or until then; gives whether it is."""
+        """Let the worker run until `is_done` or the deadline; return whether it is done."""
         pause = FIRST_POLL_SECONDS
         while not await is_done():
             self.wake()
@@ -151,7 +151,7 @@ class Jobs(Handle):
         return not count and not self._background.names
 
     async def _describe_remaining(self) -> str:
-        """What is still to be done, in words."""
+        """Describe the remaining work in words."""
         if names := self._background.names:
             return f"is still work in the background: {', '.join(names[:MAX_NAMED_JOBS])}"
         if await self._store.jobs.has_pending_events():
@@ -170,7 +170,7 @@ def _deadline_after(seconds: float | None) -> float | None:
 
 
 class AppJobs:
-    """The jobs of one tenant and app: those of others are unknown."""
+    """The jobs of one tenant and app. Jobs of others are unknown here."""
 
     def __init__(self, jobs: Jobs, tenant_id: str, app_id: str) -> None:
         self._jobs = jobs
@@ -186,7 +186,7 @@ class AppJobs:
         before: str | None = None,
         user_id: str | None = None,
     ) -> builtins.list[Job]:
-        """Jobs of all users of the app, or of one, the newest first."""
+        """List the jobs of all users of the app, or of one, the newest first."""
         return await self._jobs.list(
             status,
             conversation_id=conversation_id,
@@ -198,16 +198,16 @@ class AppJobs:
         )
 
     async def get(self, id: str) -> Job | None:
-        """A job as it stands now, or None if there is none of that id."""
+        """Return the current state of a job, or None if the id is unknown."""
         job = await self._jobs.get(id)
         return job if job is not None and (job.tenant_id, job.app_id) == (self._tenant_id, self._app_id) else None
 
     async def retry(self, id: str) -> Job:
-        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        """Queue a failed, cancelled or finished job again, as a new one."""
         return await self._jobs.retry(await self._require(id))
 
     async def cancel(self, id: str) -> Job:
-        """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
+        """Cancel a job that has not ended yet. A running job stops at its next heartbeat and changes nothing."""
         return await self._jobs.cancel(await self._require(id))
 
     async def _require(self, id: str) -> str:
@@ -223,4 +223,4 @@ def _parse_status(status: Any) -> JobStatus | None:
         return JobStatus(status)
     except ValueError:
         known = ", ".join(each.value for each in JobStatus)
-        raise InvalidArgumentError(f"A job's status is one of {known}, not {status!r:.80}.") from None
+        raise InvalidArgumentError(f"status must be one of {known}, got {status!r:.80}.") from None

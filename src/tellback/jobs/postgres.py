@@ -1,8 +1,9 @@
-"""The procrastinate queue on PostgreSQL: its tables, a delivery for each of our jobs, and its worker. It is heavy, and
-imported by `tellback.jobs.worker` alone, when a worker starts.
+"""The procrastinate queue on PostgreSQL: its tables, a delivery for each job, and its worker.
 
-Our jobs table says what is to be done; the queue only brings jobs to a worker. A lost delivery is made again, and a
-superfluous one finds its job claimed or finished."""
+Importing it is slow, so only `tellback.jobs.worker` imports it, when a worker starts. The jobs table has the state of
+all jobs; the queue only delivers them to a worker. A lost delivery is created again, and a superfluous one finds its
+job claimed or finished.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ DELIVERY_INDEXES = (
     "CREATE INDEX tellback_deliveries_of_space ON procrastinate_jobs (lock) WHERE status IN ('todo', 'doing')",
     "CREATE INDEX tellback_deliveries_at_work ON procrastinate_jobs (queueing_lock) WHERE status = 'doing'",
 )
-"""Without them, fetching one of a thousand deliveries takes a hundred times as long."""
+"""Without these indexes, fetching one of a thousand deliveries takes a hundred times as long."""
 
 QUEUE_NAME = "tellback"
 RUN_JOB_TASK = "tellback.run_job"
 DELIVERY_BATCH = 500
 CONNECT_SECONDS = 10
 POOL_TIMEOUT = 5.0
-"""How long to wait for a connection: a worker that stops waits no longer for a server that is down."""
+"""How long to wait for a connection. A stopping worker waits no longer for an unavailable server."""
 
 _SELECT_UNDELIVERED = """
 SELECT id, space_id, due_at
@@ -65,21 +66,23 @@ FROM jobs
 WHERE d.status = 'todo' AND d.task_name = %(task)s AND jobs.id = d.queueing_lock AND jobs.status = 'queued'
     AND d.scheduled_at > now() AND jobs.due_at <= %(at)s
 """
-"""A delivery holds up all later ones of its space: none may stand for what is over, or wait longer than its job."""
+"""A delivery blocks all later ones of its space, so it must not exist for a finished job or wait longer than its
+job."""
 
 log = logging.getLogger("tellback.jobs")
 
 REAP_TASK = "tellback.reap"
 REAP_SECONDS = 30
 REAP_PRIORITY = 10
-"""Before jobs: what waits for a dead worker would wait for ever."""
+"""Higher than that of jobs, because a delivery to a dead worker blocks its space until it is reclaimed."""
 MAX_DELIVERY_PAUSE = 1.0
 SECOND_FETCH_SECONDS = 0.05
-"""After a job has ended its successor may run, which nobody announces; a look under way may have come too early."""
+"""When a job ends, the next job of its space may run without a notification. A concurrent fetch may miss it, so fetch
+again after this delay."""
 
 
 async def prepare_schema(settings: QueueSettings) -> None:
-    """Make the tables if they are missing, and bring them to this procrastinate's version; one process at a time."""
+    """Create the tables if they are missing, and migrate them to the installed procrastinate; one process at a time."""
     migrations = _list_migrations()
     connection = await psycopg.AsyncConnection.connect(
         settings.dsn, connect_timeout=CONNECT_SECONDS, application_name="tellback"
@@ -102,19 +105,19 @@ async def prepare_schema(settings: QueueSettings) -> None:
             await _grant_access(connection, settings)
         except psycopg.errors.InsufficientPrivilege as error:
             raise SchemaVersionError(
-                f"{settings.display_url} has no tables for the queue of jobs, or old ones, and the database user may"
-                f" not make them: {error}. Open it once with a worker as a user who owns the schema"
+                f"The tables of the job queue in {settings.display_url} are missing or outdated, and the database user"
+                f" may not create them: {error}. Start a worker once as a user who owns the schema"
                 f" {settings.schema!r}."
             ) from error
 
 
 def _list_migrations() -> dict[str, Path]:
-    """procrastinate's own migrations, in their order."""
+    """Return procrastinate's own migrations, in order."""
     return {path.name: path for path in sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))}
 
 
 async def _current_version(connection: psycopg.AsyncConnection, schema: str) -> str | None:
-    """The last step that was taken, which stands in the table's comment; None if there is no table."""
+    """Return the last applied migration, from the table's comment; None if there is no table."""
     cursor = await connection.execute(
         "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
         " WHERE nspname = %s AND relname = 'procrastinate_jobs'",
@@ -135,14 +138,14 @@ async def _grant_access(connection: psycopg.AsyncConnection, settings: QueueSett
 
 
 def create_app(settings: QueueSettings, pool_size: int) -> procrastinate.App:
-    """procrastinate on our database, in our schema and under our role."""
+    """Create a procrastinate app for our database, schema and role."""
 
     async def configure(connection: psycopg.AsyncConnection) -> None:
         await connection.set_autocommit(True)
         if not settings.uses_prepared_statements:
             connection.prepare_threshold = None
         await connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(settings.schema)))
-        # What a crash of the server takes with it is delivered again: nobody needs to wait for its disk.
+        # Deliveries lost in a server crash are created again, so commits need not wait for the disk.
         await connection.execute("SET synchronous_commit TO off")
         await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(settings.role)))
 
@@ -158,7 +161,7 @@ def create_app(settings: QueueSettings, pool_size: int) -> procrastinate.App:
 
 
 def _build_delivery(id: str, space_id: str, at: float) -> jobs.Job:
-    # The lock lets one job of a space run at a time; the queueing lock lets one delivery of a job wait.
+    # The lock allows one running job per space; the queueing lock allows one waiting delivery per job.
     scheduled_at = datetime.fromtimestamp(at, UTC)
     return jobs.Job(
         queue=QUEUE_NAME,
@@ -171,14 +174,14 @@ def _build_delivery(id: str, space_id: str, at: float) -> jobs.Job:
 
 
 def _is_delivery_gone(error: BaseException) -> bool:
-    """Whether the delivery has ended by itself meanwhile."""
+    """Whether the delivery has ended in the meantime."""
     return isinstance(error, exceptions.ConnectorException) and isinstance(
         error.__cause__, psycopg.errors.RaiseException
     )
 
 
 class _RedeliverAt(Exception):
-    """The job is to be delivered again at a moment."""
+    """The job must be delivered again at a time."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -186,7 +189,7 @@ class _RedeliverAt(Exception):
 
 
 class _Redelivery(retry.BaseRetryStrategy):
-    """Keeps a delivery, and its place among those of its space, until the job is over."""
+    """Keeps a delivery, and its position in its space, until the job has ended."""
 
     def get_retry_decision(self, *, exception: BaseException, job: jobs.Job) -> retry.RetryDecision:
         at = time.time() + RETRY_SECONDS
@@ -195,12 +198,12 @@ class _Redelivery(retry.BaseRetryStrategy):
         elif isinstance(exception, asyncio.CancelledError):  # the worker stops
             at = time.time()
         elif not isinstance(exception, StoreError):
-            log.error("a delivery failed", exc_info=exception)
+            log.error("A delivery failed", exc_info=exception)
         return retry.RetryDecision(retry_at=datetime.fromtimestamp(at, UTC))
 
 
 class _ProcrastinateWorker(worker.Worker):
-    """procrastinate's worker, which can also be told to look for jobs at once."""
+    """procrastinate's worker, with a method that looks for jobs immediately."""
 
     def fetch_now(self) -> None:
         """Look for jobs now."""
@@ -208,7 +211,7 @@ class _ProcrastinateWorker(worker.Worker):
 
 
 class QueueService:
-    """One worker on the queue, from its opening to its end."""
+    """One worker on the queue, from its start to its end."""
 
     def __init__(
         self,
@@ -235,7 +238,7 @@ class QueueService:
             name="tellback",
             concurrency=options.concurrency,
             fetch_job_polling_interval=options.poll,
-            abort_job_polling_interval=3600.0,  # jobs are cancelled in our table
+            abort_job_polling_interval=3600.0,  # jobs are cancelled in the jobs table
             shutdown_graceful_timeout=options.grace,
             delete_jobs="always",
             install_signal_handlers=False,
@@ -245,23 +248,23 @@ class QueueService:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """With its tables there and its connections open."""
+        """Open the connections and prepare the tables; close them when the block ends."""
         await prepare_schema(self._settings)
         async with self._app.open_async():
             yield
 
     async def run(self) -> None:
-        """Work until `stop`, or until the connection is lost."""
-        if not self._stopped:  # a worker that begins forgets that it was told to stop before
+        """Run jobs until `stop` is called or the connection is lost."""
+        if not self._stopped:  # a starting worker would reset an earlier stop
             await self._worker.run()
 
     def stop(self) -> None:
-        """Let running jobs come to an end, for a while, and put the others back."""
+        """Let running jobs finish within the grace time, and put the others back."""
         self._stopped = True
         self._worker.stop()
 
     async def deliver(self) -> None:
-        """See that every job that waits is in the queue; the longer that takes, the more seldom."""
+        """Ensure that every waiting job is in the queue. The slower this is, the less often it runs."""
         async with self._delivery_lock:
             await asyncio.sleep(min(MAX_DELIVERY_PAUSE, self._delivery_seconds * 4))
             started = time.monotonic()
@@ -285,24 +288,26 @@ class QueueService:
             raise _RedeliverAt(retry_at)
 
     async def _next_attempt(self, job_id: str) -> float | None:
-        """When to try a job again that could not be had; None if it is over."""
+        """Return when to try again a job that could not be claimed; None if it has ended."""
         job = await self._store.jobs.get(None, job_id)
         if job is None or job.status.is_finished:
             return None
         now = time.time()
         if job.status is JobStatus.RUNNING:
-            return now + self._options.heartbeat  # by another: it may die
+            return now + self._options.heartbeat  # another worker runs it, and may die
         due = job.due_at.timestamp()
         if due > now:
-            await asyncio.sleep(min(RETRY_SECONDS, due - now))  # the server's clock is ahead: it would come at once
+            await asyncio.sleep(
+                min(RETRY_SECONDS, due - now)
+            )  # the server's clock is ahead, so it would be delivered immediately
             return due
         await self._redeliver_last(job, now + RETRY_SECONDS)
         return None
 
     def _on_delivery_done(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None and not _is_delivery_gone(error):  # one that is over was erased with its user
-            log.warning("a delivery could not be ended; the worker starts again", exc_info=error)
+        if error is not None and not _is_delivery_gone(error):  # a missing delivery was erased with its user
+            log.warning("Could not end a delivery; restarting the worker", exc_info=error)
             self._worker.stop()
             return
         self._worker.fetch_now()
@@ -319,7 +324,7 @@ class QueueService:
         self._worker.fetch_now()
 
     async def _deliver_all(self) -> None:
-        """Make a delivery for every job that waits and has none, in the jobs' order."""
+        """Create a delivery for every waiting job without one, in the jobs' order."""
         count = DELIVERY_BATCH
         while count == DELIVERY_BATCH:
             async with self._exclusive_transaction() as connection:
@@ -332,7 +337,8 @@ class QueueService:
             count = len(rows)
 
     async def _redeliver_last(self, job: Job, at: float) -> None:
-        """Deliver a job anew behind all others of its space: the one at hand came before an earlier job's."""
+        """Deliver a job again after all others of its space, because its delivery came before that of an earlier
+        job."""
         await self._deliver_all()
         async with self._exclusive_transaction() as connection:
             select_waiting = "SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = %s AND status = 'todo'"
@@ -346,7 +352,7 @@ class QueueService:
 
     @asynccontextmanager
     async def _exclusive_transaction(self) -> AsyncIterator[Any]:
-        """A transaction that sees every user's jobs, while no other process makes deliveries."""
+        """Open a transaction that sees the jobs of all users, while no other process creates deliveries."""
         connector: Any = self._app.connector
         async with connector.pool.connection() as connection, connection.transaction():
             await connection.execute("SELECT set_config('tellback.platform', 'on', true)")
@@ -356,7 +362,7 @@ class QueueService:
             yield connection
 
     async def _reclaim(self, released: Sequence[Job]) -> None:
-        """Put back what was delivered to workers that are gone: those whose jobs were released, and silent ones."""
+        """Put back the deliveries of dead workers: those of released jobs, and those of workers without a heartbeat."""
         manager = self._app.job_manager
         silent_seconds = self._options.lease / 2
         stalled = list(await manager.get_stalled_jobs(queue=QUEUE_NAME, seconds_since_heartbeat=silent_seconds))
@@ -369,7 +375,7 @@ class QueueService:
         manager = self._app.job_manager
         try:
             if delivery.task_name == RUN_JOB_TASK:
-                with contextlib.suppress(exceptions.UniqueViolation):  # there is another one for the same job
+                with contextlib.suppress(exceptions.UniqueViolation):  # the job already has another delivery
                     await manager.retry_job(delivery)
                     return
             await manager.finish_job(delivery, jobs.Status.FAILED, delete_job=True)

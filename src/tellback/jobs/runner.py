@@ -1,4 +1,4 @@
-"""`JobRunner`: run one job, keep its lease while it runs, and record the outcome."""
+"""`JobRunner`: run one job, renew its lease while it runs, and record the outcome."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ from tellback.types.jsontext import make_storable
 log = logging.getLogger("tellback.jobs")
 
 Handler = Callable[[Job], Awaitable[JobEnd | None]]
-"""Does a job. It gives what came of it, or None if it has ended the job itself."""
+"""Runs a job. It returns the outcome, or None if it has ended the job itself."""
 
 TRANSIENT_ERRORS = (StoreUnavailableError, StoreBusyError, StoreFullError)
-"""What a store says when the same call may work later."""
+"""Store errors after which the same call may work later."""
 
 PERMANENT_ERRORS = (ExtractionError, InvalidArgumentError, NotFoundError)
-"""What is no better at the next attempt. A mistake in the setup is: another worker may be set up better."""
+"""Errors that another attempt cannot fix. A configuration error is not one, because another worker may have another
+configuration."""
 
 LOGGABLE_ERRORS = (StoreError, ConfigurationError)
-"""What says nothing of what was said."""
+"""Errors that are safe to log, because they contain no message text."""
 
 MAX_ERROR_LENGTH = 2_000
 RETRY_SECONDS = 1.0
 REQUEUE_TIMEOUT = 5.0
-"""How long a stopping worker waits for the store to take its job back; it comes back by itself when the lease ends."""
+"""How long a stopping worker waits until the store has its job back. Otherwise the job is free when its lease ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How many jobs a worker runs at once, and how long it waits for what; times are in seconds.
+    """How many jobs a worker runs at the same time, and its timeouts in seconds.
 
-    A job is leased for `lease`, which is prolonged every `heartbeat` while it runs; the job of a worker that died is
-    another's when the lease is over, at the latest. A job that takes longer than `timeout` fails. A failed job is
-    tried again after `first_delay`, then three times as long each time, at most `longest_delay`, until it was begun
-    `attempts` times. `poll` is how often to look for what nobody has announced, `grace` how long jobs may go on when
-    the worker stops, and `window_length` how many characters of a conversation make one job.
+    A job is leased for `lease`, and the lease is renewed every `heartbeat`. If a worker dies, another one may claim its
+    job when the lease ends, or earlier. A job that takes longer than `timeout` fails. A failed job is tried again after
+    `first_delay`, then after three times as long each time, up to `longest_delay`, until it has started `attempts`
+    times. `poll` is the interval of looking for jobs without a notification, `grace` how long jobs may continue when
+    the worker stops, and `window_length` how many characters of a conversation one job gets.
 
     >>> WorkerOptions(concurrency=4).concurrency
     4
@@ -74,14 +75,14 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} is more than 0, not {getattr(self, name)!r}.")
+                raise ConfigurationError(f"{name} must be greater than 0, got {getattr(self, name)!r}.")
         if self.heartbeat >= self.lease:
             raise ConfigurationError(
-                f"A lease of {self.lease:g} seconds is over before the heartbeat at {self.heartbeat:g}: shorten that."
+                f"heartbeat ({self.heartbeat:g} seconds) must be shorter than lease ({self.lease:g} seconds)."
             )
 
     def backoff(self, attempt: int) -> float:
-        """Seconds to wait after attempt number `attempt` has failed, up to a quarter more or less than the rule.
+        """Return the seconds to wait after failed attempt number `attempt`, with up to 25% random variation.
 
         >>> 1.5 <= WorkerOptions().backoff(1) <= 2.5
         True
@@ -94,7 +95,7 @@ DEFAULT_OPTIONS = WorkerOptions()
 
 
 class PostponeJob(Exception):
-    """Raised by a handler that cannot do its job yet: it is run again after so many seconds, and this is not counted.
+    """Raised by a handler that cannot run its job yet. The job runs again later, and this attempt does not count.
 
     >>> PostponeJob(30).seconds
     30
@@ -102,11 +103,11 @@ class PostponeJob(Exception):
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        super().__init__(f"not before {seconds:g} seconds from now")
+        super().__init__(f"postponed by {seconds:g} seconds")
 
 
 class JobRunner:
-    """Claims jobs and runs them, each by the handler of its kind."""
+    """Claims jobs and runs each with the handler of its kind."""
 
     def __init__(
         self, store: Store, handlers: Mapping[str, Handler], options: WorkerOptions, clock: Callable[[], datetime]
@@ -117,7 +118,7 @@ class JobRunner:
         self._clock = clock
 
     async def claim(self, id: str | None = None) -> Job | None:
-        """The next job that is due, or that of an id; it is ours from now on."""
+        """Claim the next due job, or the job with that id."""
         options, at = self._options, time.time()
         return await self._store.jobs.claim(
             instance_id=self._store.instance_id,
@@ -129,11 +130,11 @@ class JobRunner:
         )
 
     async def run(self, job: Job) -> float | None:
-        """Run a job that was claimed; gives the moment to run it again, or None if it is over or somebody else's.
+        """Run a claimed job. Return when to run it again, or None if it has ended or another worker has it.
 
-        Cancelled, it puts the job back in the queue.
+        If cancelled, it puts the job back in the queue.
         """
-        log.info("job %s begins, attempt %d", job.id, job.attempts)
+        log.info("Job %s started, attempt %d", job.id, job.attempts)
         with telemetry.job_span(job) as span:
             handler_task = asyncio.create_task(self._call_handler(job), name=f"job {job.id}")
             lease_task = asyncio.create_task(self._keep_lease(job, handler_task), name=f"lease of {job.id}")
@@ -154,7 +155,9 @@ class JobRunner:
             if not limit.expired():
                 raise
             seconds = self._options.timeout
-            raise TimeoutError(f"It took longer than {seconds:g} seconds; see WorkerOptions(timeout=...).") from error
+            raise TimeoutError(
+                f"The job took longer than {seconds:g} seconds; see WorkerOptions(timeout=...)."
+            ) from error
 
     async def _await_outcome(
         self,
@@ -173,7 +176,7 @@ class JobRunner:
                 raise
             if lease_task.done():
                 span.record_outcome("lost")
-                log.warning("job %s was lost while it ran: its lease was over", job.id)
+                log.warning("Job %s was lost while it ran: its lease had ended", job.id)
                 return None
             return await self._record_failure(job, error, span)
         except PostponeJob as error:
@@ -181,7 +184,7 @@ class JobRunner:
             return await self._postpone(job, error.seconds)
         except JobLostError:
             span.record_outcome("lost")
-            log.debug("job %s is run by somebody else now", job.id)
+            log.debug("Another worker runs job %s now", job.id)
             return None
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is told in the job's row
             return await self._record_failure(job, error, span)
@@ -193,12 +196,12 @@ class JobRunner:
         else:
             stored = await self._write_with_retry(job, lambda: self._store.jobs.get(None, job.id))
         if stored is not None and stored.status is JobStatus.RUNNING and stored.runs == job.runs:
-            error = RuntimeError("the handler gave nothing and did not end its job")
+            error = RuntimeError("the handler returned None and did not end its job")
             return await self._record_failure(job, error, span)
         span.record_outcome(str(stored.status) if stored is not None and stored.status.is_finished else "lost")
         if stored is not None and stored.status is JobStatus.DONE:
             counts = {name: value for name, value in stored.result.items() if isinstance(value, int)}
-            log.info("job %s is done: %s", job.id, counts)
+            log.info("Job %s finished: %s", job.id, counts)
         return None
 
     async def _record_failure(self, job: Job, error: BaseException, span: telemetry.JobSpan) -> float | None:
@@ -213,14 +216,14 @@ class JobRunner:
             job, lambda: self._store.jobs.fail(end, text, raw_output=raw, retry_at=retry_at, now=self._clock())
         )
         if stored is None:
-            log.debug("job %s failed, and is gone", job.id)
+            log.debug("Job %s failed, and was deleted in the meantime", job.id)
             return None
         level = logging.ERROR if is_final else logging.WARNING
-        next_step = "for good" if retry_at is None else f"again in {retry_at - time.time():.1f} s"
-        # What a handler raises may quote what the user said, which stays in the job's row: logs go elsewhere.
+        next_step = "not retried" if retry_at is None else f"retried in {retry_at - time.time():.1f} s"
+        # An error of a handler may quote the user's messages, so its text goes only to the job's row, not to the log.
         detail, exc_info = (text, error) if isinstance(error, LOGGABLE_ERRORS) else (type(error).__name__, None)
-        log.log(level, "job %s failed, attempt %d, %s: %s", job.id, job.attempts, next_step, detail, exc_info=exc_info)
-        log.debug("why job %s failed", job.id, exc_info=error)
+        log.log(level, "Job %s failed, attempt %d, %s: %s", job.id, job.attempts, next_step, detail, exc_info=exc_info)
+        log.debug("The error of job %s", job.id, exc_info=error)
         return retry_at
 
     async def _postpone(self, job: Job, seconds: float) -> float | None:
@@ -232,18 +235,18 @@ class JobRunner:
         return None if stored is None else until
 
     async def _requeue(self, job: Job) -> None:
-        """For whoever comes next; not to be cut short by a second cancellation, as long as it does not take long."""
-        log.info("job %s goes back in the queue", job.id)
+        """Put a job back in the queue. A second cancellation does not interrupt this, unless it takes long."""
+        log.info("Putting job %s back in the queue", job.id)
         requeue_task = asyncio.create_task(self._postpone(job, 0), name=f"put back {job.id}")
         await asyncio.wait({requeue_task}, timeout=REQUEUE_TIMEOUT)
         if not requeue_task.done():
             requeue_task.cancel()
         [outcome] = await asyncio.gather(requeue_task, return_exceptions=True)
         if isinstance(outcome, BaseException):
-            log.warning("job %s could not be put back; it is another's when its lease ends", job.id, exc_info=outcome)
+            log.warning("Could not put job %s back; it is free when its lease ends", job.id, exc_info=outcome)
 
     async def _write_with_retry(self, job: Job, write: Callable[[], Awaitable[Job | None]]) -> Job | None:
-        """Tell the store, again while it cannot hear it, for as long as the job would be ours."""
+        """Write to the store, and retry transient errors for as long as the job's lease lasts."""
         deadline = time.monotonic() + self._options.lease
         while True:
             try:
@@ -251,11 +254,11 @@ class JobRunner:
             except TRANSIENT_ERRORS:
                 if time.monotonic() >= deadline:
                     raise
-                log.warning("what came of job %s cannot be stored now; trying again", job.id, exc_info=True)
+                log.warning("Could not store the outcome of job %s; trying again", job.id, exc_info=True)
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _keep_lease(self, job: Job, handler_task: asyncio.Task[JobEnd | None]) -> None:
-        """Prolong the lease until cancelled; returns, and stops the work, once it is lost."""
+        """Renew the lease until cancelled. If it is lost, stop the handler and return."""
         options = self._options
         until = time.time() + options.lease
         pause = options.heartbeat
@@ -265,7 +268,7 @@ class JobRunner:
             try:
                 is_held = await self._store.jobs.extend(job.id, job.runs, until=new_until)
             except StoreError:
-                log.warning("the lease of job %s could not be prolonged; trying again", job.id, exc_info=True)
+                log.warning("Could not renew the lease of job %s; trying again", job.id, exc_info=True)
                 is_held, pause = time.time() < until, min(RETRY_SECONDS, options.heartbeat)
             else:
                 until, pause = new_until, options.heartbeat

@@ -1,5 +1,7 @@
-"""Workers bring jobs to their handlers, make jobs of events, and run schedules: the common base, the polling
-`EmbeddedWorker`, the `QueueWorker` of PostgreSQL, and `open_worker`."""
+"""Workers deliver jobs to their handlers, create jobs from events, and run schedules.
+
+This module has the common base, the polling `EmbeddedWorker`, the `QueueWorker` of PostgreSQL, and `open_worker`.
+"""
 
 from __future__ import annotations
 
@@ -32,28 +34,29 @@ STOP_TIMEOUT = 5.0
 """How much longer than its jobs a stopping queue may take."""
 
 MAX_RETRY_PAUSE = 30.0
-"""Before the queue is opened again that could not be, time after time."""
+"""The longest pause before the next attempt to open the queue."""
 
 LIVENESS_CHECKS = 4
 LIVENESS_PAUSE_SECONDS = 0.8
-"""Between looks at an instance of which nothing certain is known: some stores must miss it for a while to be sure."""
+"""The pause between checks of an instance whose state is uncertain. Some stores need several missed heartbeats to be
+sure."""
 
 EVENT_BATCH = 100
-"""How many events are looked at in one transaction, for which others who write have to wait."""
+"""How many events one transaction processes. Other writers wait for it."""
 
 DISPATCH_PAUSE_SECONDS = 0.5
-"""What happens within this time is looked at together, unless there is a hurry: turns should not pay for each look."""
+"""Events within this time are processed together, unless it is urgent, so that turns do not pay for each look."""
 
 DISPATCH_INTERVAL_SECONDS = 30.0
-"""How often to dispatch even if nothing asks for jobs: it moves on in the events, which keeps later looks short."""
+"""The interval of processing events even if no job is expected, which keeps the next look short."""
 
 MAX_TICK_SECONDS = 30.0
-"""How often to see whether something has come round, at most."""
+"""The longest interval of checking whether a schedule is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Something to do every so many seconds, in one process at a time; `name` is what processes know it by.
+    """A function to run every `every` seconds, in one process at a time. `name` identifies it across processes.
 
     >>> async def tidy(): ...
     >>> Schedule("tidy", every=3600, run=tidy).name
@@ -66,9 +69,9 @@ class Schedule:
 
 
 async def requeue_orphaned_jobs(store: Store, clock: Callable[[], datetime], *, patient: bool = True) -> list[Job]:
-    """Put back in the queue what instances were running that are certainly dead; gives those jobs.
+    """Put jobs of instances that are certainly dead back in the queue, and return them.
 
-    Without `patient` it looks once, and takes no time.
+    Without `patient`, it checks only once and does not wait.
     """
     released: list[Job] = []
     suspects = [instance_id for instance_id in await store.jobs.running_instances() if instance_id != store.instance_id]
@@ -84,15 +87,15 @@ async def requeue_orphaned_jobs(store: Store, clock: Callable[[], datetime], *, 
                 unknown.append(instance_id)
         suspects = unknown
     if released:
-        log.warning("%d jobs of workers that are gone were put back in the queue", len(released))
+        log.warning("Put %d jobs of dead workers back in the queue", len(released))
     return released
 
 
 class Worker(ABC):
-    """Brings jobs to their handlers, by kind.
+    """Delivers jobs to their handlers, by kind.
 
-    Until there is a job, or an event that may become one, it only looks for some now and then: `wake` says that there
-    is. Closing gives running jobs `options.grace` seconds, then puts them back in the queue.
+    Until `wake` is called, or it finds a job or an event that may become one, it only looks periodically. Closing gives
+    running jobs `options.grace` seconds, then puts them back in the queue.
     """
 
     def __init__(
@@ -122,9 +125,9 @@ class Worker(ABC):
         return self._wake_event.is_set()
 
     def start(self) -> None:
-        """Begin, in the background."""
+        """Start the worker in the background."""
         if self._task is None:
-            # New ones: this may be another event loop than the last time.
+            # Create new events, because this may be a different event loop.
             self._stop_event, was_awake = asyncio.Event(), self._wake_event.is_set()
             self._wake_event, self._urgent = asyncio.Event(), asyncio.Event()
             if was_awake:
@@ -132,27 +135,27 @@ class Worker(ABC):
             self._task = asyncio.create_task(self._run(), name="tellback worker")
 
     def wake(self) -> None:
-        """There is work, or will be soon."""
+        """Notify the worker that there is work, or will be soon."""
         self._wake_event.set()
         self._urgent.set()
 
     async def close(self) -> None:
-        """Stop in good order. It may be started again."""
+        """Stop gracefully. The worker can be started again."""
         task = self._task
         if task is not None:
             self._stop_event.set()
-            await asyncio.wait({task})  # cancelled here, it can be closed again
+            await asyncio.wait({task})  # if this is cancelled, `close` can be called again
             self._task = None
             if not task.cancelled() and task.exception() is not None:
-                log.error("the worker on %s had broken", self._store.url, exc_info=task.exception())
+                log.error("The worker on %s failed", self._store.url, exc_info=task.exception())
 
     async def _run(self) -> None:
-        # Schedules come round whether there are jobs or not.
+        # Schedules run even if there are no jobs.
         schedule_task = self._start_supervised("running schedules", self._run_schedules)
         try:
             await self._wait_for_work()
             if not self._stop_event.is_set():
-                log.debug("the worker on %s begins", self._store.url)
+                log.debug("The worker on %s started", self._store.url)
                 await self._work()
         finally:
             await asyncio.wait({schedule_task}, timeout=self._options.grace)
@@ -166,12 +169,12 @@ class Worker(ABC):
             except StoreClosedError:
                 return
             except StoreError:
-                log.debug("could not look for work on %s", self._store.url, exc_info=True)
+                log.debug("Could not look for work on %s", self._store.url, exc_info=True)
             await wait_for_first(self._wake_event, self._stop_event, timeout_seconds=self._options.poll)
 
     async def _run_schedules(self) -> None:
         interval = min([MAX_TICK_SECONDS, *(schedule.every for schedule in self._schedules)])
-        # Not at once: a process that is gone in a moment should not take what it cannot finish.
+        # Wait first, so that a short-lived process does not start something that it cannot finish.
         pause = min(self._options.poll, interval)
         while self._schedules:
             await wait_for_first(self._stop_event, timeout_seconds=pause)
@@ -182,29 +185,30 @@ class Worker(ABC):
             pause = interval
 
     async def _run_if_due(self, schedule: Schedule) -> None:
-        """Run what has come round and nobody else has taken. If it fails, that is logged, and its turn comes again."""
+        """Run a schedule if it is due and no other process has claimed it. A failure is logged, and the schedule
+        stays."""
         at = time.time()
         if at < self._next_run.get(schedule.name, 0.0):
-            return  # we had the last turn ourselves, so nobody has the next one yet
+            return  # this process claimed the last run, so the next is not due yet
         if not await self._store.jobs.claim_schedule(schedule.name, at=at, every=schedule.every):
             return
         self._next_run[schedule.name] = at + schedule.every
         try:
             await schedule.run()
         except Exception:
-            log.exception("the schedule %r failed; it is tried again in %g s", schedule.name, schedule.every)
+            log.exception("Schedule %r failed; trying again in %g s", schedule.name, schedule.every)
 
     async def _follow_events(self, on_dispatched: Callable[[], Awaitable[None]]) -> None:
-        """Make the jobs that events ask for, until the store is closed.
+        """Create the jobs for events, until the store is closed.
 
-        `on_dispatched` is called after each change, whether it made any or not. Once `_urgent` is set, the next change
-        is looked at without waiting for others.
+        `on_dispatched` is called after each change, even if it created no job. When `_urgent` is set, the next change
+        is processed without waiting for others.
         """
         changes = self._store.events.changes()
         try:
             async for _ in changes:
                 with contextlib.suppress(TimeoutError):
-                    # Not `wait_for`, which forgets a cancellation that comes together with `_urgent`.
+                    # Not `wait_for`, which loses a cancellation that arrives together with `_urgent`.
                     async with asyncio.timeout(DISPATCH_PAUSE_SECONDS):
                         await self._urgent.wait()
                 self._urgent.clear()
@@ -226,29 +230,29 @@ class Worker(ABC):
 
     @abstractmethod
     async def _work(self) -> None:
-        """Bring jobs to their handlers until `_stop_event` is set, then stop in good order."""
+        """Deliver jobs to their handlers until `_stop_event` is set, then stop gracefully."""
 
     def _start_supervised(self, activity: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         return asyncio.create_task(self._supervise(activity, run), name=activity)
 
     async def _supervise(self, activity: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run it again whenever it breaks, until it ends by itself, or the store is closed or takes no changes."""
+        """Run a function again whenever it fails, until it returns, or the store is closed or read-only."""
         while True:
             try:
                 await run()
             except (StoreClosedError, StoreReadOnlyError):
                 return
             except StoreError:
-                log.warning("%s is interrupted; trying again", activity, exc_info=True)
-            except Exception:  # a worker outlives mistakes: the log tells of them
-                log.exception("%s failed; trying again", activity)
+                log.warning("Interrupted while %s; trying again", activity, exc_info=True)
+            except Exception:  # a worker survives errors and logs them
+                log.exception("Failed while %s; trying again", activity)
             else:
                 return
             await asyncio.sleep(RETRY_SECONDS)
 
 
 async def wait_for_first(*events: asyncio.Event, timeout_seconds: float | None = None) -> None:
-    """Wait until one of them is set, or the time is up."""
+    """Wait until one of the events is set, or the time is up."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -257,7 +261,7 @@ async def wait_for_first(*events: asyncio.Event, timeout_seconds: float | None =
 
 
 class EmbeddedWorker(Worker):
-    """Runs the jobs of a store inside this process, beside other processes that do the same."""
+    """Runs the jobs of a store inside this process, alongside other processes that do the same."""
 
     _running: set[asyncio.Task[float | None]]
     _changed: asyncio.Event
@@ -287,7 +291,8 @@ class EmbeddedWorker(Worker):
                 self._start_job(job)
 
     async def _claim_next(self) -> tuple[Job | None, float | None]:
-        """The next job, or None and how long to wait for news: for ever, while there is no room for another."""
+        """Return the next job, or None and how long to wait: without a limit if there is no capacity for another
+        job."""
         options = self._options
         if len(self._running) >= options.concurrency:
             return None, None
@@ -305,7 +310,7 @@ class EmbeddedWorker(Worker):
         self._changed.set()
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, StoreClosedError):
-            log.error("what came of %s could not be stored", task.get_name(), exc_info=error)
+            log.error("Could not store the outcome of %s", task.get_name(), exc_info=error)
 
     async def _requeue_orphans(self) -> None:
         while True:
@@ -320,7 +325,7 @@ class EmbeddedWorker(Worker):
 
 
 class QueueWorker(Worker):
-    """Runs jobs that a queue in PostgreSQL brings to it, beside any number of others on any number of machines."""
+    """Runs jobs from a queue in PostgreSQL, alongside any number of workers on any number of machines."""
 
     _retry_pause = RETRY_SECONDS
 
@@ -331,8 +336,8 @@ class QueueWorker(Worker):
                 await self._serve()
             except StoreClosedError:
                 return
-            except Exception:  # a worker outlives mistakes and outages: the log tells of them
-                log.exception("the queue of %s is interrupted; trying again", self._store.url)
+            except Exception:  # a worker survives errors and outages, and logs them
+                log.exception("The queue of %s was interrupted; trying again", self._store.url)
             if time.monotonic() - started > MAX_RETRY_PAUSE:
                 self._retry_pause = RETRY_SECONDS
             if not self._stop_event.is_set():
@@ -340,8 +345,8 @@ class QueueWorker(Worker):
                 self._retry_pause = min(self._retry_pause * 2, MAX_RETRY_PAUSE)
 
     async def _serve(self) -> None:
-        """Work until told to stop, or until something breaks."""
-        # Here, since procrastinate is heavy, and many processes have no jobs at all.
+        """Work until stopped, or until something fails."""
+        # Imported here, because procrastinate is large and many processes have no jobs.
         from tellback.jobs.postgres import QueueService
 
         store: Any = self._store
@@ -358,16 +363,16 @@ class QueueWorker(Worker):
             finally:
                 await cancel_and_wait(*side_tasks, stop_task)
                 service.stop()
-                # A server that is down answers nothing: what was delivered comes back when its lease is over.
+                # Do not wait for an unavailable server: deliveries come back when their leases end.
                 await asyncio.wait({service_task}, timeout=self._options.grace + STOP_TIMEOUT)
                 if not service_task.done():
-                    log.warning("the queue of %s did not stop in time", self._store.url)
+                    log.warning("The queue of %s did not stop in time", self._store.url)
                     await cancel_and_wait(service_task)
                 else:
                     await service_task
 
     async def _deliver_missing(self, service: QueueService) -> None:
-        """Look from time to time for jobs without a delivery: whoever made them may have died in between."""
+        """Look periodically for jobs without a delivery: the process that created them may have died in between."""
         while True:
             await asyncio.sleep(self._options.poll)
             await service.deliver()
@@ -381,7 +386,7 @@ def open_worker(
     options: WorkerOptions = DEFAULT_OPTIONS,
     clock: Callable[[], datetime] = utc_now,
 ) -> Worker:
-    """The worker for a store, not yet started: fed by a queue on PostgreSQL, and one that looks itself elsewhere.
+    """Return the worker for a store, not yet started: a queue worker on PostgreSQL, otherwise a polling one.
 
     >>> from tellback.stores import open_store
     >>> type(open_worker(open_store(":memory:"), {})).__name__
@@ -389,9 +394,9 @@ def open_worker(
     """
     if hasattr(store, "queue_settings"):
         if sys.platform == "win32":
-            log.info("psycopg does not run on the event loop of Windows: this worker polls for jobs")
+            log.info("psycopg does not support the event loop of Windows: this worker polls for jobs")
         elif not all(map(importlib.util.find_spec, ("procrastinate", "psycopg"))):
-            log.warning("procrastinate is missing (pip install 'tellback[postgres]'): this worker polls for jobs")
+            log.warning("procrastinate is not installed (pip install 'tellback[postgres]'): this worker polls for jobs")
         else:
             return QueueWorker(store, handlers, schedules=schedules, options=options, clock=clock)
     return EmbeddedWorker(store, handlers, schedules=schedules, options=options, clock=clock)

@@ -205,7 +205,7 @@ async def test_the_queue_is_used_under_the_role_that_owns_nothing(
     await role_store.open()
     assert isinstance(role_store, PostgresStore)
     try:
-        with pytest.raises(SchemaVersionError, match="may not make them"):
+        with pytest.raises(SchemaVersionError, match="may not create them"):
             await prepare_schema(role_store.queue_settings())
         await prepare_schema(store.queue_settings())
         [space] = await make_spaces(role_store, 1)

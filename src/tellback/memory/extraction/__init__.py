@@ -1,5 +1,5 @@
 """Extraction: conversations become memories.
 
-Extractors, their prompts and the parser of their answers, the service that runs jobs, and `reconciliation`.
-Imported by `tellback.memory`, and for its public values by `app`, `cli` and `server`.
+The package has the extractors, their prompts, the parser of model output, the service that runs jobs, and
+`reconciliation`. `tellback.memory` imports it; `app`, `cli` and `server` import its public values.
 """

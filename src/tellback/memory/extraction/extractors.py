@@ -1,5 +1,7 @@
-"""The extractors: `llm` (a model reads the conversation) and `verbatim` (no model); how one is chosen, the model
-calls and their cost, and the validation of what any extractor returns."""
+"""The extractors: `llm` (a model reads the conversation) and `verbatim` (no model).
+
+This module also chooses an extractor, calls models and tracks their usage, and validates the result of any extractor.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +49,13 @@ _TRACKED_USAGE: ContextVar[list[ChatUsage] | None] = ContextVar("tellback_tracke
 
 T = TypeVar("T")
 
-TRUNCATED = "it was cut off because it is too long; give only the most important, in fewer words"
-REFUSED = "it refuses to answer"
+TRUNCATED = "it was cut off because it is too long; return only the most important facts, in fewer words"
+REFUSED = "it is a refusal"
 
 
 @contextmanager
 def track_usage() -> Iterator[list[ChatUsage]]:
-    """A list that grows with each call made within, also in the tasks that are started there.
+    """Yield a list that collects the usage of every call inside the block, including its tasks.
 
     >>> with track_usage() as tracked:
     ...     report_usage(ChatUsage(input_tokens=5))
@@ -69,7 +71,7 @@ def track_usage() -> Iterator[list[ChatUsage]]:
 
 
 def report_usage(usage: ChatUsage) -> None:
-    """Note what a call cost, if anyone wants to know."""
+    """Add the usage of a call to the lists of `track_usage`, if there are any."""
     tracked = _TRACKED_USAGE.get()
     if tracked is not None:
         tracked.append(usage)
@@ -78,11 +80,11 @@ def report_usage(usage: ChatUsage) -> None:
 async def ask_model(
     opts: ChatOptions, prompt: str, schema: Mapping[str, Any], parse: Callable[[str], T], retries: int
 ) -> tuple[T, tuple[ChatUsage, ...]]:
-    """Ask the model, and return its parsed answer and the usage of each call.
+    """Call the model, and return its parsed output and the usage of each call.
 
-    An answer that `parse` refuses with `InvalidOutput` goes back to the model with the reason, so many times; then
-    `ExtractionError` is raised, with the last answer. What a provider raises is passed on; `track_usage` knows what
-    the calls before it cost.
+    Output that `parse` rejects with `InvalidOutput` goes back to the model with the reason, up to `retries` times; then
+    `ExtractionError` is raised, with the last output. Errors of the provider are raised unchanged; `track_usage` has
+    the usage of earlier calls.
     """
     caller = resolve_caller(opts)
     settings = {**call_settings(opts), "output_schema": schema}
@@ -92,21 +94,21 @@ async def ask_model(
         reply = await caller.complete(CallRequest(messages, opts.system, (), settings))
         provider = None if isinstance(opts.model, str) else opts.model.provider
         usage.append(make_usage(reply.usage or ChatUsage(), provider, opts.model_name or None))
-        report_usage(usage[-1])  # also if the next call fails, or is never made
+        report_usage(usage[-1])  # report it now, because the next call may fail
         try:
             return parse(_complete_text(reply)), tuple(usage)
         except InvalidOutput as problem:
             if len(usage) > retries:
                 raise ExtractionError(
-                    f"What {opts.model_name or 'the model'} answered cannot be used, after {len(usage)} calls:"
-                    f" {problem}. Its last answer is in .raw; run the extraction again, or use another model.",
+                    f"The output of {opts.model_name or 'the model'} is invalid after {len(usage)} calls:"
+                    f" {problem}. The last output is in .raw; run the extraction again, or use another model.",
                     reply.text,
                     usage,
                 ) from None
             messages += [
                 (replace(reply, tool_calls=(), meta=None) if reply.tool_calls else reply).message,
                 user_message(
-                    f"That cannot be used: {problem}. Answer again, with the whole corrected JSON and nothing else."
+                    f"Invalid answer: {problem}. Answer again, with the whole corrected JSON and nothing else."
                 ),
             ]
 
@@ -130,11 +132,11 @@ MeteredT = TypeVar("MeteredT", bound=_Metered)
 async def record_usage(
     runtime: Runtime, job: Job, purpose: str, records: list[UsageRecord], call: Awaitable[MeteredT]
 ) -> MeteredT:
-    """What a call gives. What it cost is added to `records`, also if it fails or is cancelled."""
+    """Return the result of a call. Its usage is added to `records`, even if it fails or is cancelled."""
     with track_usage() as tracked:
         try:
             result = await call
-        except BaseException as error:  # also cancellation: what was used until then is paid for
+        except BaseException as error:  # including cancellation: earlier usage must be recorded
             reported = error.usage if isinstance(error, ExtractionError) else ()
             records += _usage_records(runtime, job, purpose, max(tracked, reported, key=len))
             raise
@@ -154,9 +156,11 @@ ExtractorLike = Extractor | str | None
 
 
 def validate_extraction(extraction: Any, window: Window) -> Extraction:
-    """The extraction as it is; raises `ExtractionError` if something in it cannot be remembered, and names that."""
+    """Return the extraction unchanged, or raise `ExtractionError` with the first invalid item."""
     if not isinstance(extraction, Extraction):
-        raise ExtractionError(f"An extractor gives an Extraction, not {extraction!r:.80}.", _format_raw(extraction))
+        raise ExtractionError(
+            f"An extractor must return an Extraction, got {extraction!r:.80}.", _format_raw(extraction)
+        )
     ids = {message.id for message in window.messages}
     _validate_items(extraction, "facts", ExtractedFact, lambda fact: _validate_fact(fact, ids))
     _validate_items(extraction, "entities", ExtractedEntity, _validate_entity)
@@ -166,10 +170,10 @@ def validate_extraction(extraction: Any, window: Window) -> Extraction:
 def _validate_items(extraction: Extraction, what: str, kind: type, validate: Callable[[Any], None]) -> None:
     items = getattr(extraction, what)
     if not isinstance(items, tuple | list):
-        raise _invalid_extraction(extraction, what, f"it is a tuple, not {items!r:.80}", items)
+        raise _invalid_extraction(extraction, what, f"it must be a tuple, got {items!r:.80}", items)
     for number, each in enumerate(items):
         if not isinstance(each, kind):
-            raise _invalid_extraction(extraction, f"{what}.{number}", f"it is no {kind.__name__}", each)
+            raise _invalid_extraction(extraction, f"{what}.{number}", f"it must be of type {kind.__name__}", each)
         try:
             validate(each)
         except InvalidArgumentError as problem:
@@ -181,7 +185,7 @@ def _validate_items(extraction: Extraction, what: str, kind: type, validate: Cal
 
 def _invalid_extraction(extraction: Extraction, where: str, why: str, value: Any) -> ExtractionError:
     return ExtractionError(
-        f"What the extractor gave cannot be remembered: {where}: {why}. Mend the extractor, then retry the job.",
+        f"The extractor's result is invalid: {where}: {why}. Fix the extractor, then retry the job.",
         _format_raw(value),
         extraction.usage if isinstance(extraction.usage, tuple | list) else (),
     )
@@ -190,10 +194,10 @@ def _invalid_extraction(extraction: Extraction, where: str, why: str, value: Any
 def _validate_fact(fact: ExtractedFact, ids: Set[str]) -> None:
     validation.validate_memory_text(fact.text)
     if not isinstance(fact.category, Category):
-        raise InvalidArgumentError(f"category is a Category, not {fact.category!r:.80}")
+        raise InvalidArgumentError(f"category must be a Category, got {fact.category!r:.80}")
     if validation.validate_category(fact.category).name == TURN_CATEGORY.name:
         raise InvalidArgumentError(
-            f"category {TURN_CATEGORY.name!r} is for what was said word for word; use another name"
+            f"category {TURN_CATEGORY.name!r} is reserved for verbatim messages; use another name"
         )
     _validate_citations(fact.message_ids, ids)
     validation.validate_importance(fact.importance)
@@ -203,9 +207,9 @@ def _validate_fact(fact: ExtractedFact, ids: Set[str]) -> None:
     for what in ("subject", "attribute", "value"):
         validate_optional_text(what, getattr(fact, what), validation.MAX_NAME_LENGTH)
     if not isinstance(fact.single, bool):
-        raise InvalidArgumentError(f"single is True or False, not {fact.single!r:.80}")
+        raise InvalidArgumentError(f"single must be True or False, got {fact.single!r:.80}")
     if not isinstance(fact.change, Change):
-        raise InvalidArgumentError(f"change is a Change, not {fact.change!r:.80}")
+        raise InvalidArgumentError(f"change must be a Change, got {fact.change!r:.80}")
 
 
 def _validate_citations(cited: Iterable[str], ids: Set[str]) -> None:
@@ -213,18 +217,18 @@ def _validate_citations(cited: Iterable[str], ids: Set[str]) -> None:
     if unknown:
         raise InvalidArgumentError(f"message_ids: the window has no message {', '.join(unknown)[:200]}")
     if not cited:
-        raise InvalidArgumentError("message_ids: it cites no message of the window")
+        raise InvalidArgumentError("message_ids must cite at least one message of the window")
 
 
 def _validate_period(valid_from: datetime | None, valid_to: datetime | None) -> None:
     for what, value in (("valid_from", valid_from), ("valid_to", valid_to)):
         if value is not None and not isinstance(value, datetime):
-            raise InvalidArgumentError(f"{what} is a datetime, not {value!r:.80}")
+            raise InvalidArgumentError(f"{what} must be a datetime, got {value!r:.80}")
         moment = validation.parse_optional_datetime(what, value)
         if moment is not None and moment.year < FIRST_YEAR:
-            raise InvalidArgumentError(f"{what} is {moment.isoformat()}; nothing is dated before {FIRST_YEAR}")
+            raise InvalidArgumentError(f"{what} must not be before the year {FIRST_YEAR}, got {moment.isoformat()}")
     if valid_from is not None and valid_to is not None and valid_to <= valid_from:
-        raise InvalidArgumentError(f"valid_to ({valid_to.isoformat()}) is not after {valid_from.isoformat()}")
+        raise InvalidArgumentError(f"valid_to must be after {valid_from.isoformat()}, got {valid_to.isoformat()}")
 
 
 def _validate_entity(entity: ExtractedEntity) -> None:
@@ -232,15 +236,15 @@ def _validate_entity(entity: ExtractedEntity) -> None:
     _validate_name_list("aliases", entity.aliases)
     validate_optional_text("description", entity.description, MAX_TEXT_LENGTH)
     if not isinstance(entity.type, EntityType):
-        raise InvalidArgumentError(f"type is an EntityType, not {entity.type!r:.80}")
+        raise InvalidArgumentError(f"type must be an EntityType, got {entity.type!r:.80}")
 
 
 def _validate_name_list(what: str, names: Iterable[str]) -> None:
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise InvalidArgumentError(f"{what} is a list of names, not {names!r:.80}")
+        raise InvalidArgumentError(f"{what} must be a list of names, got {names!r:.80}")
     for name in names:
         if not isinstance(name, str) or not name.strip():
-            raise InvalidArgumentError(f"{what}: a name is a text that is not empty, not {name!r:.80}")
+            raise InvalidArgumentError(f"{what}: a name must be a non-empty string, got {name!r:.80}")
         validate_optional_text(what, name, validation.MAX_NAME_LENGTH)
 
 
@@ -249,7 +253,7 @@ def _format_raw(value: Any) -> str:
 
 
 def build_verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage]) -> list[AtomDraft]:
-    """An episode for each message with words that a person could see: dated, cited, and naming who said it.
+    """Build an episode for each visible message with text: dated, cited, and starting with its speaker.
 
     The conversation's metadata may name the speakers: `{"speakers": {"user": "Ann", "assistant": "Bob"}}`.
     """
@@ -276,11 +280,11 @@ def build_verbatim_drafts(conversation: Conversation, messages: Sequence[StoredM
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LlmExtractor:
-    """Has a model note what is worth remembering, and judge it against what is known: one call each.
+    """Uses a model to extract facts, and to compare them with known atoms: one call each.
 
-    `model` is a name or a model object; without one, `with_model` gives it later. `decision_model` judges, if another
-    one should. `prompts` is a folder with prompts of your own. An answer that cannot be used goes back to the model
-    with the reason `retries` times, then `ExtractionError` is raised. `config` and `max_output_tokens` go to the model.
+    `model` is a name or a model object; without one, use `with_model`. `decision_model` is an optional other model for
+    the comparison. `prompts` is a folder with your own prompts. Invalid output goes back to the model with the reason,
+    up to `retries` times, then `ExtractionError` is raised. `config` and `max_output_tokens` are passed to the model.
 
     >>> LlmExtractor(prompts=None).with_model("claude-sonnet-5").model
     'claude-sonnet-5'
@@ -298,10 +302,10 @@ class LlmExtractor:
         object.__setattr__(self, "prompts", as_prompts(self.prompts))
         object.__setattr__(self, "config", dict(self.config or {}))
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
-            raise ConfigurationError(f"retries is a whole number of at least 0, not {self.retries!r}.")
+            raise ConfigurationError(f"retries must be an integer of at least 0, got {self.retries!r}.")
 
     def with_model(self, model: str | Model) -> LlmExtractor:
-        """The same with that model."""
+        """Return a copy of the extractor with that model."""
         return replace(self, model=model)
 
     def check_version(self, version: str) -> None:
@@ -309,7 +313,7 @@ class LlmExtractor:
         as_prompts(self.prompts).extraction(version)
 
     async def extract(self, window: Window) -> Extraction:
-        """What the window says that is worth remembering; without a call if the user says nothing in it."""
+        """Extract the facts of a window. There is no model call if the user said nothing in it."""
         from tellback.memory.extraction.parser import ExtractionOutput, extraction_schema, parse_extraction
 
         prompt = as_prompts(self.prompts).extraction(window.version)
@@ -327,7 +331,7 @@ class LlmExtractor:
         return replace(extraction, usage=usage)
 
     async def decide(self, questions: Sequence[Question]) -> FactDecisions:
-        """What each fact is to its candidates, in one call; where there are none, it is new."""
+        """Compare each fact with its candidates, in one call. A fact without candidates is new."""
         from tellback.memory.extraction.parser import DecisionsOutput, decisions_schema, parse_decisions
 
         open_questions = [question for question in questions if question.candidates]
@@ -354,25 +358,26 @@ class LlmExtractor:
 
 
 class VerbatimExtractor:
-    """Needs no model: each message becomes a dated, cited EPISODE atom, word for word."""
+    """Needs no model: each message becomes a dated, cited, verbatim EPISODE atom."""
 
     def drafts(self, window: Window) -> list[AtomDraft]:
         return build_verbatim_drafts(window.conversation, window.messages)
 
 
 def validate_extractor(extractor: Any) -> ExtractorLike:
-    """What can be given as an extractor; raises `ConfigurationError` for anything else."""
+    """Return a valid extractor argument, or raise `ConfigurationError`."""
     is_name = isinstance(extractor, str) and extractor in ("llm", "verbatim")
     if extractor is None or is_name or hasattr(extractor, "extract") or hasattr(extractor, "drafts"):
         found: ExtractorLike = extractor
         return found
     raise ConfigurationError(
-        f"extractor is 'llm', 'verbatim' or an object with a method extract, like LlmExtractor, not {extractor!r:.80}."
+        f"extractor must be 'llm', 'verbatim' or an object with the method extract, such as LlmExtractor,"
+        f" got {extractor!r:.80}."
     )
 
 
 def resolve_extractor(extractor: ExtractorLike, model: str | Model | None) -> Any:
-    """The extractor to use: without any, the model's if there is one, and word for word if there is none."""
+    """Return the extractor to use: by default an `LlmExtractor` if there is a model, otherwise a verbatim one."""
     if extractor is None:
         extractor = "verbatim" if model is None else "llm"
     if extractor == "verbatim":
@@ -381,6 +386,6 @@ def resolve_extractor(extractor: ExtractorLike, model: str | Model | None) -> An
     resolved: Any = LlmExtractor() if extractor == "llm" else extractor
     if isinstance(resolved, LlmExtractor) and resolved.model is None:
         if model is None:
-            raise ConfigurationError("The extractor has no model: pass model= to Tellback, or to LlmExtractor.")
+            raise ConfigurationError("The extractor has no model: pass model=... to Tellback or to LlmExtractor.")
         return resolved.with_model(model)
     return resolved

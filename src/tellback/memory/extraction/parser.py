@@ -1,7 +1,7 @@
-"""A model's answers: their JSON schemas, and the parser: facts with their citations, dates and quotes checked, and
-decisions about candidates.
+"""Model output: its JSON schemas and its parser, which checks citations, dates, quotes and decisions.
 
-An answer the model has to correct raises `InvalidOutput`; a fact that does not hold is left out."""
+Output that the model must correct raises `InvalidOutput`. A fact that fails a check is left out.
+"""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
 MIN_QUOTED_WORDS = 2
-"""Fewer words prove nothing, unless they are all that was said."""
+"""A quote with fewer words proves nothing, unless it is the whole message."""
 
 _ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.)\]?")
-# Thai, Lao, Burmese, Khmer, Japanese and Chinese do not part their words: each character may begin or end one.
+# Thai, Lao, Burmese, Khmer, Japanese and Chinese have no spaces: any character may begin or end a word.
 _UNSPACED_SCRIPTS = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _APOSTROPHES = frozenset("'\u2019\u02bc`\u00b4")
 
 NOT_FROM_USER = "only the assistant said it"
-NOT_QUOTED = "its quote is not in the cited words of the user, or too short to tell"
-BLANK = "it says nothing"
+NOT_QUOTED = "its quote is too short, or not in the cited messages of the user"
+BLANK = "its text is empty"
 TOO_LONG = f"it has more than {MAX_TEXT_LENGTH} characters"
 
 RESERVED_CATEGORIES = frozenset(("", "turn", "pattern"))
-"""Categories a model cannot write: the last two are the platform's own."""
+"""Categories that a model cannot use. The last two belong to the platform."""
 
 MAX_PROBLEMS = 10
-"""How many things a model is told to mend at once."""
+"""How many problems are reported to a model at a time."""
 
 
 MAX_ENUM_IDS = 400
-"""A longer list of ids is not spelt out in the schema: providers limit how many words it may hold."""
+"""A longer list of ids is not included in the schema, because providers limit its size."""
 
 
 def _upper(value: Any) -> Any:
@@ -84,15 +84,15 @@ VerdictField = Annotated[Literal["same", "replaces", "corrects", "new"], BeforeV
 
 
 class FactOutput(BaseModel):
-    """A fact as a model gives it."""
+    """A fact in a model's output."""
 
-    messages: list[str] = Field(min_length=1, description="ids of the messages it rests on")
+    messages: list[str] = Field(min_length=1, description="ids of the messages that support it")
     quote: str | None = Field(None, description="the user's exact words")
     text: str = Field(description="one self-contained sentence")
     kind: KindField
     category: str = Field("", description="one or two plain words")
-    subject: str | None = Field(None, description='whom or what it is about, such as "user"')
-    attribute: str | None = Field(None, description='what of it, such as "home city"')
+    subject: str | None = Field(None, description='the person or thing it is about, such as "user"')
+    attribute: str | None = Field(None, description='such as "home city"')
     value: str | None = Field(None, description='such as "Lisbon"')
     single: bool = Field(False, description="only one such value at a time")
     change: ChangeField = "none"
@@ -104,7 +104,7 @@ class FactOutput(BaseModel):
 
 
 class EntityOutput(BaseModel):
-    """An entity as a model gives it."""
+    """An entity in a model's output."""
 
     name: str
     type: EntityTypeField
@@ -113,14 +113,14 @@ class EntityOutput(BaseModel):
 
 
 class ExtractionOutput(BaseModel):
-    """What a model found in a window."""
+    """The facts and entities that a model found in a window."""
 
     facts: list[FactOutput]
     entities: list[EntityOutput] = []
 
 
 class DecisionOutput(BaseModel):
-    """What a fact is to the candidate of that number."""
+    """The relation of a fact to the candidate with that number."""
 
     fact: int
     verdict: VerdictField
@@ -128,13 +128,13 @@ class DecisionOutput(BaseModel):
 
 
 class DecisionsOutput(BaseModel):
-    """A judgement for each fact."""
+    """A decision for each fact."""
 
     decisions: list[DecisionOutput]
 
 
 def extraction_schema(ids: Sequence[str], *, quotes: bool) -> dict[str, Any]:
-    """The schema of `ExtractionOutput` for a window: only its own messages can be cited."""
+    """Return the schema of `ExtractionOutput` for a window: only its own messages can be cited."""
     schema = deepcopy(_strict_schema(ExtractionOutput))
     properties = schema["properties"]["facts"]["items"]["properties"]
     if quotes:
@@ -148,7 +148,7 @@ def extraction_schema(ids: Sequence[str], *, quotes: bool) -> dict[str, Any]:
 
 
 def decisions_schema(facts: int, candidates: int) -> dict[str, Any]:
-    """The schema of `DecisionsOutput` for so many facts, none of which has more candidates than that."""
+    """Return the schema of `DecisionsOutput` for a number of facts and the highest number of candidates per fact."""
     schema = deepcopy(_strict_schema(DecisionsOutput))
     decisions = schema["properties"]["decisions"]
     decisions.update(minItems=facts, maxItems=facts)
@@ -160,7 +160,8 @@ def decisions_schema(facts: int, candidates: int) -> dict[str, Any]:
 
 @cache
 def _strict_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """A model's schema as providers can hold a model to it: no references, every property required, none open."""
+    """Return a model's schema as providers can enforce it: no references, all properties required, no others
+    allowed."""
     schema = strip_titles(model.model_json_schema())
     strict: dict[str, Any] = _inline_references(schema, schema.pop("$defs", {}))
     return strict
@@ -179,7 +180,7 @@ def _inline_references(node: Any, definitions: dict[str, Any]) -> Any:
         if key not in ("default", "properties")
     }
     if node.get("type") == "object":
-        closed.pop("description", None)  # the docstring, which is for us
+        closed.pop("description", None)  # the docstring is for developers
         closed["properties"] = {
             name: _inline_references(value, definitions) for name, value in node["properties"].items()
         }
@@ -189,9 +190,9 @@ def _inline_references(node: Any, definitions: dict[str, Any]) -> Any:
 
 
 def parse_period(text: str) -> tuple[datetime, datetime]:
-    """When a year, a month or a date begins and ends; a moment does both at once.
+    """Return the start and end of a year, month or date; a moment starts and ends at the same time.
 
-    Raises ValueError for what is no date, or before `FIRST_YEAR`.
+    Raises ValueError for anything else, and for dates before `FIRST_YEAR`.
 
     >>> [str(moment.date()) for moment in parse_period("2026-02")]
     ['2026-02-01', '2026-03-01']
@@ -222,9 +223,9 @@ def _first_of_month(year: int, month: int) -> datetime:
 
 
 def is_quoted(quote: str, *texts: str) -> bool:
-    """Whether a quote is in one of the texts: whole words, two of them in a row or all that was said.
+    """Whether a quote is in one of the texts: at least two whole words in a row, or the whole text.
 
-    A quote with gaps has its pieces there in their order.
+    The pieces of a quote with gaps must be there in order.
 
     >>> is_quoted("i MOVED … to lisbon", "Well, I moved back to Lisbon!")
     True
@@ -232,7 +233,7 @@ def is_quoted(quote: str, *texts: str) -> bool:
     (False, False)
     """
     pieces = [piece for piece in map(_normalize, _ELLIPSIS.split(quote)) if piece.letters]
-    if not pieces:  # a thumb up may be all that was said
+    if not pieces:  # a message may be only an emoji
         has_symbol = any(unicodedata.category(char) == "So" for char in quote)
         return has_symbol and any(quote.strip() in text for text in texts)
     is_long_enough = any(piece.word_count >= MIN_QUOTED_WORDS for piece in pieces)
@@ -242,7 +243,7 @@ def is_quoted(quote: str, *texts: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _NormalizedText:
-    """The letters and digits of a text with their marks and nothing else, and where words begin or end in them."""
+    """The letters, digits and combining marks of a text, and the positions of word boundaries."""
 
     letters: str
     edges: frozenset[int]
@@ -283,13 +284,13 @@ def _normalize(text: str) -> _NormalizedText:
 
 
 def _is_inner_apostrophe(text: str, position: int) -> bool:
-    """Whether a character is an apostrophe in the middle of a word."""
+    """Whether a character is an apostrophe inside a word."""
     around = text[position - 1 : position] + text[position + 1 : position + 2]
     return text[position] in _APOSTROPHES and len(around) == 2 and around.isalpha()
 
 
 def parse_extraction(output: ExtractionOutput, transcript: Transcript, *, quotes: bool = False) -> Extraction:
-    """The extraction that a model's answer amounts to; raises `InvalidOutput` with what it has to mend."""
+    """Convert a model's output to an extraction, or raise `InvalidOutput` with the problems to correct."""
     entities = _merge_entities(output.entities)
     names = _names_by_alias(entities)
     facts: list[ExtractedFact] = []
@@ -337,7 +338,7 @@ def _to_fact(item: FactOutput, lines: Sequence[TranscriptLine], names: Mapping[s
         confidence=item.confidence,
         valid_from=valid_from,
         valid_to=valid_to,
-        # Without its type, an entity that is not in the list would become another one of the same name.
+        # An entity that is not in the list has no type, and would become a duplicate.
         entities=tuple(dict.fromkeys(name for name in mentioned if name is not None)),
         subject=subject,
         attribute=attribute,
@@ -358,7 +359,7 @@ def _reason_to_omit(item: FactOutput, fact: ExtractedFact, lines: Sequence[Trans
     if not quotes:
         return None
     if item.quote is None:
-        raise InvalidOutput("quote: it is missing; copy the user's words that the fact rests on")
+        raise InvalidOutput("quote: it is missing; copy the user's words that support the fact")
     texts = [text for line in user_lines for text in (visible_text(line.message), line.words)]
     return None if is_quoted(item.quote, *texts) else NOT_QUOTED
 
@@ -368,7 +369,7 @@ def _validity_period(item: FactOutput) -> tuple[datetime | None, datetime | None
     valid_from = since and since[0]
     valid_to = until and until[0]
     if until and valid_from and valid_to and valid_to <= valid_from:
-        valid_to = until[1]  # from 2020 until 2020 is all of that year
+        valid_to = until[1]  # from 2020 until 2020 means the whole year
         if valid_to <= valid_from:
             raise InvalidOutput(f"until: {item.until} is not after since ({item.since})")
     return valid_from, valid_to
@@ -392,7 +393,7 @@ def _to_category(item: FactOutput) -> Category:
 
 
 def _merge_entities(items: Iterable[EntityOutput]) -> list[ExtractedEntity]:
-    """The entities that have a usable name; what is given twice is one."""
+    """Return the entities that have a usable name, without duplicates."""
     merged: dict[tuple[str, str], ExtractedEntity] = {}
     for item in items:
         name = _clean_name(item.name)
@@ -413,14 +414,14 @@ def _merge_entities(items: Iterable[EntityOutput]) -> list[ExtractedEntity]:
 
 
 def _names_by_alias(entities: Iterable[ExtractedEntity]) -> dict[str, str]:
-    """What the entities are called, by all their names; a name of its own goes before another's alias."""
+    """Map all names of the entities to their main names. A main name has priority over another entity's alias."""
     entities = list(entities)
     aliases = {fold_name(alias): entity.name for entity in reversed(entities) for alias in entity.aliases}
     return aliases | {fold_name(entity.name): entity.name for entity in reversed(entities)}
 
 
 def _merge_facts(facts: Iterable[ExtractedFact]) -> tuple[ExtractedFact, ...]:
-    """Facts that say the same of the same time are one, with the citations of all."""
+    """Merge facts with the same text and time, with the citations of all."""
     merged: dict[tuple[object, ...], ExtractedFact] = {}
     for fact in facts:
         key = (fact.text.casefold().rstrip(".! "), fact.valid_from, fact.valid_to)
@@ -440,7 +441,7 @@ def _merge_two(one: ExtractedFact, other: ExtractedFact) -> ExtractedFact:
 
 
 def _clean_name(text: str | None) -> str | None:
-    """A short text, or None where there is none that could be kept."""
+    """Return a cleaned short text, or None if nothing usable is left."""
     name = _collapse_spaces(text or "")
     return name if name and len(name) <= MAX_NAME_LENGTH else None
 
@@ -454,17 +455,17 @@ def _short_repr(text: str) -> str:
 
 
 def parse_decisions(output: DecisionsOutput, questions: Sequence[Question]) -> tuple[Decision, ...]:
-    """A decision for each question; raises `InvalidOutput` with what the model has to mend."""
+    """Return a decision for each question, or raise `InvalidOutput` with the problems to correct."""
     by_fact: dict[int, Decision] = {}
     for item in output.decisions:
         if not 1 <= item.fact <= len(questions):
             raise InvalidOutput(f"there is no fact {item.fact}; facts are numbered from 1 to {len(questions)}")
         if item.fact in by_fact:
-            raise InvalidOutput(f"fact {item.fact} is judged twice")
+            raise InvalidOutput(f"fact {item.fact} has two decisions")
         by_fact[item.fact] = _to_decision(item, questions[item.fact - 1].candidates)
     missing = [str(number) for number in range(1, len(questions) + 1) if number not in by_fact]
     if missing:
-        raise InvalidOutput(f"no decision is given for fact {', '.join(missing)}")
+        raise InvalidOutput(f"fact {', '.join(missing)}: the decision is missing")
     return tuple(by_fact[number] for number in range(1, len(questions) + 1))
 
 

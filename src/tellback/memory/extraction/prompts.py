@@ -1,4 +1,4 @@
-"""The extraction prompts: files with a version in their name, built in or in a folder of the user's."""
+"""The extraction prompts: files with a version in their name, built in or in a user's folder."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ _QUOTE_FIELD = "`quote`"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is told to do."""
+    """The instructions for a model."""
 
     version: str
     text: str
 
     @property
     def wants_quotes(self) -> bool:
-        """Whether every fact has to carry the user's own words: so it is if the prompt names the field `quote`."""
+        """Whether every fact must have a verbatim quote: true if the prompt contains the field `quote`."""
         return _QUOTE_FIELD in self.text
 
 
 class Prompts:
-    """The prompts there are: those in a folder of yours, then ours.
+    """The available prompts: those in your folder, then the built-in ones.
 
-    A version is a file: `extraction-v3.txt` in the folder is the version "v3", and one that is named like ours takes
-    its place. A prompt that names the field `quote` in backticks has the user's words checked, as our "v2" does.
+    A version is a file: `extraction-v3.txt` in the folder is the version "v3". A file with the name of a built-in
+    prompt replaces it. If a prompt contains the field `quote` in backticks, quotes are checked, as with the built-in
+    "v2".
 
     >>> Prompts().versions()
     ('v1', 'v2')
@@ -44,34 +45,35 @@ class Prompts:
     def __init__(self, folder: str | PathLike[str] | None = None) -> None:
         self._folder = None if folder is None else Path(folder)
         if self._folder is not None and not self._folder.is_dir():
-            raise ConfigurationError(f"prompts={str(folder)!r} is not a folder: make it, or pass another one.")
+            raise ConfigurationError(f"prompts={str(folder)!r} is not a folder: create it, or pass another one.")
 
     def __repr__(self) -> str:
         return f"Prompts({'' if self._folder is None else repr(str(self._folder))})"
 
     def versions(self) -> tuple[str, ...]:
-        """The versions of the extraction prompt."""
+        """Return the versions of the extraction prompt."""
         return tuple(sorted({found[1] for name in self._files() if (found := _FILE.match(name))}))
 
     def extraction(self, version: str) -> Prompt:
-        """The extraction prompt of that version; raises `ConfigurationError`, which names the ones there are."""
+        """Return the extraction prompt of that version, or raise `ConfigurationError`, which lists the known
+        versions."""
         text = self._find(EXTRACTION, version)
         if text is None:
             known = ", ".join(self.versions())
             raise ConfigurationError(
-                f"There is no extraction prompt of version {version!r:.80}. There are: {known}."
-                f" Add a file {EXTRACTION}-<version>.txt to the folder that is passed as prompts=... ."
+                f"Unknown version {version!r:.80} of the extraction prompt. Known versions: {known}."
+                f" To add one, put a file {EXTRACTION}-<version>.txt into the folder passed as prompts=... ."
             )
         return Prompt(version, text)
 
     def reconcile(self) -> Prompt:
-        """The prompt that has facts judged against what is known."""
+        """Return the prompt that compares facts with known atoms."""
         text = self._find(RECONCILE, RECONCILE_VERSION)
-        assert text is not None, "the wheel carries it"
+        assert text is not None, "the package contains it"
         return Prompt(RECONCILE_VERSION, text)
 
     def _files(self) -> dict[str, Traversable]:
-        """All files by name: one in the user's folder takes the place of ours."""
+        """Return all files by name; one in the user's folder replaces a built-in one."""
         folders = [files("tellback.memory.extraction").joinpath("prompts"), self._folder]
         present = [folder for folder in folders if folder is not None and folder.is_dir()]
         return {file.name: file for folder in present for file in folder.iterdir() if file.is_file()}
@@ -83,12 +85,12 @@ class Prompts:
         try:
             text = file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"the prompt {str(file)!r} cannot be read: {error}.") from error
+            raise ConfigurationError(f"Cannot read the prompt {str(file)!r}: {error}.") from error
         if not text:
-            raise ConfigurationError(f"the prompt {str(file)!r} is empty: write it, or remove the file.")
+            raise ConfigurationError(f"The prompt {str(file)!r} is empty: write it, or remove the file.")
         return text
 
 
 def as_prompts(value: Prompts | str | PathLike[str] | None) -> Prompts:
-    """Prompts, from themselves or from a folder."""
+    """Return prompts from a `Prompts` or a folder."""
     return value if isinstance(value, Prompts) else Prompts(value)

@@ -1,4 +1,4 @@
-"""The extraction service: runs extraction jobs, on demand and as a replay of older conversations."""
+"""The extraction service: it runs extraction jobs, on demand and as a replay of older conversations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tellback.types.jobs import Binding, Job, JobStatus, UsageRecord
 BATCH_SIZE = 100
 
 CONTEXT_MESSAGES = 4
-"""How many messages before a window help to understand it."""
+"""How many messages before a window are passed along as context."""
 
 ROLES = ("user", "assistant")
 
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.1
 
 
 class ExtractionService:
-    """Extraction on one store."""
+    """Runs extraction for one store."""
 
     def __init__(
         self, runtime: Runtime, embedding: EmbeddingService, recall: RecallService, extractor: ExtractorLike
@@ -44,13 +44,13 @@ class ExtractionService:
         self._reconciler = Reconciler(runtime, embedding, recall)
 
     def check_version(self, version: str) -> None:
-        """Raise `ConfigurationError` if there is no such version of the prompt."""
+        """Raise `ConfigurationError` if there is no prompt of that version."""
         check = getattr(self.extractor, "check_version", None)
         if check is not None:
             check(version)
 
     async def dispatch_pending(self) -> None:
-        """Make the jobs of all that has happened so far."""
+        """Create the jobs for all events so far."""
         has_more = True
         while has_more:
             now = self._runtime.clock()
@@ -62,12 +62,12 @@ class ExtractionService:
     async def update_binding(
         self, scope: Scope | None, id: str, extraction_policy: PolicyLike | None, enabled: bool | None
     ) -> Binding:
-        """Change when a binding extracts, or pause it; of a user's, or anyone's without a scope."""
+        """Change or pause a binding of a user or, without a scope, of any user."""
         policy = None if extraction_policy is None else bindings.validate_policy(extraction_policy)
         if policy is not None:
             self.check_version(policy.extraction_version)
         if enabled is not None and not isinstance(enabled, bool):
-            raise InvalidArgumentError(f"enabled is True or False, not {enabled!r:.80}.")
+            raise InvalidArgumentError(f"enabled must be True or False, got {enabled!r:.80}.")
         if enabled is False:
             await self.dispatch_pending()
         updated = await self._runtime.store.bindings.update(
@@ -77,7 +77,7 @@ class ExtractionService:
         return updated
 
     async def delete_binding(self, scope: Scope | None, id: str) -> None:
-        """End a binding; what was closed before is extracted."""
+        """Delete a binding. Conversations closed before are still extracted."""
         await self.dispatch_pending()
         await self._runtime.store.bindings.delete(
             scope, validation.validate_id("binding", id), now=self._runtime.clock()
@@ -85,11 +85,13 @@ class ExtractionService:
 
     @property
     def extractor(self) -> Any:
-        """What reads windows: what was given or, where nothing was, a model if there is one."""
+        """Return the configured extractor; by default an `LlmExtractor` if there is a model, otherwise a verbatim
+        one."""
         return resolve_extractor(self._configured, self._runtime.model)
 
     async def run_job(self, job: Job) -> None:
-        """Do a job, and end it in the transaction that changes the space. What its calls cost is kept in any case."""
+        """Run a job, and end it in the transaction that changes the space. The cost of its calls is stored in any
+        case."""
         window = await self._load_window(job)
         extractor = self.extractor
         if hasattr(extractor, "drafts"):
@@ -107,7 +109,7 @@ class ExtractionService:
         log = self._runtime.store.conversations
         conversation = await log.get(job.scope, job.conversation_id)
         if conversation is None:
-            raise JobLostError(job.id)  # erased, and the job with it
+            raise JobLostError(job.id)  # the conversation was erased, and the job with it
         found = await log.messages(
             job.scope, conversation.id, after=job.from_seq - 1, before=job.to_seq + 1, from_start=True
         )
@@ -122,7 +124,8 @@ async def _extract(extractor: Extractor, window: Window) -> Extraction:
 
 
 def _visible_messages(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:
-    """What the person saw: no tools, no system messages, nothing internal, where recalled memories stand."""
+    """Return the messages that the user saw: no tool, system or internal messages, which may contain recalled
+    memories."""
     return tuple(
         message
         for message in messages
@@ -132,7 +135,7 @@ def _visible_messages(messages: Sequence[StoredMessage]) -> tuple[StoredMessage,
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far a replay has come: conversations looked at, and jobs that are done, failed, or there at all so far."""
+    """The progress of a replay: conversations planned, and jobs done, failed and in total so far."""
 
     conversations: int
     jobs: int
@@ -142,8 +145,8 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay did. `failed` are the jobs that could not be done, each with its `error`; `skipped` counts
-    conversations that no binding matches."""
+    """The result of a replay. `failed` has the failed jobs, each with its `error`; `skipped` counts conversations that
+    no binding matches."""
 
     conversations: int
     jobs: int
@@ -153,7 +156,7 @@ class ReplayReport:
 
 
 class Replay:
-    """One replay: plans all jobs, then waits for them."""
+    """One replay: it plans all jobs, then waits for them."""
 
     def __init__(
         self,
@@ -175,8 +178,10 @@ class Replay:
     async def run(
         self, scope: Scope | None, namespace: str | None, tenant_id: str | None = None, app_id: str | None = None
     ) -> ReplayReport:
-        """Replay one user's conversations or, with None, everyone's."""
-        await self._extraction.dispatch_pending()  # what was to be extracted anyway is not ours to take back
+        """Replay the conversations of one user or, with `scope` None, of all users."""
+        await (
+            self._extraction.dispatch_pending()
+        )  # create jobs that do not belong to the replay first, because cancelling must not cancel them
         try:
             async for conversation_scope, id in self._find_conversations(scope, namespace, tenant_id, app_id):
                 await self._plan_conversation(conversation_scope, id)
@@ -210,11 +215,11 @@ class Replay:
 
     async def _plan_conversation(self, scope: Scope, id: str) -> None:
         self._conversations += 1
-        # Not to be cut short: what was planned must be known, to be taken back.
+        # Shielded from cancellation: the planned jobs must be known, to cancel them.
         self._planning = asyncio.ensure_future(self._plan_jobs(scope, id))
         try:
             await asyncio.shield(self._planning)
-        except NotFoundError:  # no binding, or erased meanwhile
+        except NotFoundError:  # no binding matches, or the conversation was erased
             self._skipped += 1
         await self._report_progress()
 
@@ -235,7 +240,7 @@ class Replay:
         self._runtime.jobs.wake()
 
     async def _poll(self) -> None:
-        """Count what is over. Jobs of a space end in order, so it is enough to look at the first ones."""
+        """Count the jobs that ended. Jobs of a space end in order, so checking the first ones is enough."""
         before = len(self._pending)
         for job in list(self._pending.values())[:REPLAY_BATCH_SIZE]:
             found = await self._runtime.store.jobs.get(job.scope, job.id)
@@ -250,7 +255,7 @@ class Replay:
             await self._report_progress()
 
     async def _cancel(self) -> None:
-        """Take back what this replay asked for; what waited before goes on waiting."""
+        """Cancel the jobs that this replay created. Jobs that were queued before stay queued."""
         if self._planning is not None:
             await asyncio.gather(self._planning, return_exceptions=True)
         for job in [job for job in self._pending.values() if job.id in self._created]:

@@ -20,16 +20,16 @@ from tellback.types.jsontext import make_storable
 from tellback.types.memory import Atom, CategoryKind
 
 DEFAULT_SPEAKERS = {"user": "User", "assistant": "Assistant"}
-"""Who is heard, by role, and what they are called unless the conversation names them."""
+"""The roles whose messages are shown, and their names unless the conversation's metadata has others."""
 
 MAX_MESSAGE_LENGTH = 8_000
-"""How many characters of a message are shown; what is longer is cut in the middle."""
+"""How many characters of a message are shown; a longer one is cut in the middle."""
 
 MAX_SPEAKER_LENGTH = 80
 TRUNCATION_MARK = " […] "
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-# Years up to ten ahead of a moment are read as such, so it must be a later one.
+# The date parser recognizes bare years up to ten years ahead, so this offset is larger.
 _LATER = 4_019 * DAY
 
 MAX_QUESTION_TEXT = 2_000
@@ -38,7 +38,7 @@ _CHANGE_NOTES = {Change.NONE: "", Change.CHANGED: " (the user says it changed)",
 
 
 def speaker_names(conversation: Conversation) -> dict[str, str]:
-    """Who speaks in each role. The metadata is the user's own: what is no name in it is passed over."""
+    """Return the speaker's name per role. The metadata comes from the user, so invalid names are ignored."""
     configured = conversation.metadata.get("speakers")
     named = configured if isinstance(configured, Mapping) else {}
     one_line = {role: " ".join(make_storable(name).split()) for role, name in named.items() if isinstance(name, str)}
@@ -46,16 +46,16 @@ def speaker_names(conversation: Conversation) -> dict[str, str]:
 
 
 def is_extractable(message: StoredMessage) -> bool:
-    """Whether memories are made of it: a person saw it, and it is no quotation of memories.
+    """Whether memories are made from a message: a person saw it, and it does not quote memories.
 
-    What the offline model says would be remembered again and again.
+    The offline model quotes memories, which would otherwise be stored again and again.
     """
     return message.role in DEFAULT_SPEAKERS and message.visibility == "user" and not is_offline(message.model)
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLine:
-    """A message that can be cited: the id to cite it by, and its words as they are shown."""
+    """A message that can be cited: its id in the transcript, and its text as shown."""
 
     id: str
     message: StoredMessage
@@ -68,7 +68,7 @@ class TranscriptLine:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A window as text, and its messages by the ids they are cited by."""
+    """A window as text, and its messages by the ids with which they are cited."""
 
     text: str
     lines: Mapping[str, TranscriptLine]
@@ -79,10 +79,10 @@ class Transcript:
 
 
 def render_transcript(window: Window) -> Transcript:
-    """The window as data for a model.
+    """Render a window as data for a model.
 
-    Each message is a line of its own: its id, when it was said, by whom, and its words as a JSON string. What came
-    before the window is set apart and has no ids.
+    Each message is one line: its id, time and speaker, and its text as a JSON string. The messages before the window
+    are in a separate section and have no ids.
     """
     names = _speaker_labels(window)
     lines = {line.id: line for line in _lines(window.messages)}
@@ -93,24 +93,24 @@ def render_transcript(window: Window) -> Transcript:
 
 
 def visible_text(message: StoredMessage) -> str:
-    """What was said in a message; nothing a tool gave, and nothing that the person could not see."""
+    """Return the text of a message without tool output and parts that the user could not see."""
     if not is_extractable(message):
         return ""
     return "\n\n".join(block.text for block in message.content if isinstance(block, TextBlock) and block.text)
 
 
 def quote_json(text: str) -> str:
-    """The text as a JSON string on one line, which cannot close the tag it stands in."""
+    """Return the text as a JSON string on one line, which cannot close the surrounding tag."""
     return escape_closing_tags(json.dumps(text, ensure_ascii=False))
 
 
 def escape_closing_tags(text: str) -> str:
-    """Text that cannot close the tag it stands in."""
+    """Escape closing tags, so that the text cannot close the surrounding tag."""
     return text.replace("</", "<\\/")
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """The text, cut in the middle if it is longer than that.
+    """Cut a text in the middle if it is longer than `limit`.
 
     >>> truncate_middle("from the beginning to the end", 15)
     'from  […] e end'
@@ -122,7 +122,7 @@ def truncate_middle(text: str, limit: int) -> str:
 
 
 def annotate_dates(text: str, said_at: datetime) -> str:
-    """The text with the dates that its words mean, where these depend on the day it was said.
+    """Add the dates of relative time expressions to a text.
 
     >>> annotate_dates("We met yesterday, and on 8 May 2023.", datetime(2026, 3, 5, tzinfo=UTC))
     'We met yesterday [2026-03-04], and on 8 May 2023.'
@@ -152,7 +152,7 @@ def _lines(messages: Iterable[StoredMessage]) -> Iterable[TranscriptLine]:
 
 
 def _speaker_labels(window: Window) -> dict[str, str]:
-    """What each role's lines are marked with; a name of one's own never hides the role."""
+    """Return the label of each role's lines. A custom name is followed by the role."""
     named = speaker_names(window.conversation)
     labels = {}
     for role, default in DEFAULT_SPEAKERS.items():
@@ -171,7 +171,7 @@ def _wrap_in_tag(tag: str, lines: Iterable[str]) -> str:
 
 
 def _is_absolute(span: TimeSpan, said_us: int) -> bool:
-    """Whether the words mean the same whenever they are said."""
+    """Whether the words mean the same time regardless of when they were said."""
     reread = parse_time_spans(span.text, said_us + _LATER)
     return len(reread) == 1 and (reread[0].start, reread[0].end) == (span.start, span.end)
 
@@ -186,7 +186,7 @@ def _format_span(span: TimeSpan) -> str:
 
 
 def render_questions(questions: Sequence[Question]) -> str:
-    """The questions as data for a model: facts and candidates, each with a number and on a line of its own."""
+    """Render questions as data for a model: facts and candidates, each on a line with its number."""
     lines = ["<questions>"]
     for number, question in enumerate(questions, 1):
         fact = question.fact
@@ -203,7 +203,7 @@ def render_questions(questions: Sequence[Question]) -> str:
 def _format_start(question: Question) -> str:
     if question.fact.valid_from is not None:
         return _format_day(question.fact.valid_from)
-    return "not said" if question.valid_from is None else f"told on {_format_day(question.valid_from)}"
+    return "unknown" if question.valid_from is None else f"stated on {_format_day(question.valid_from)}"
 
 
 def _format_period(atom: Atom) -> str:

@@ -13,15 +13,15 @@ from tellback.types.memory import Atom, Category, EntityType
 from tellback.types.messages import ChatUsage
 
 FIRST_YEAR = 1000
-"""What is dated before is no date of anyone's life."""
+"""Earlier dates are rejected, because they cannot be from anybody's life."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of a conversation to extract from.
+    """A part of a conversation to extract from.
 
-    `before` are the last messages before it, which help to understand it; nothing is extracted from them. Both are as
-    the person saw them: no system messages, no tool results, nothing internal.
+    `before` are the last messages before it, as context; nothing is extracted from them. Both contain only messages
+    that the user saw: no system messages, no tool results, nothing internal.
     """
 
     conversation: Conversation
@@ -31,7 +31,8 @@ class Window:
 
 
 class Change(StrEnum):
-    """How a fact relates to what was so before: it says nothing of that, what was so has changed, or it never was."""
+    """How a fact relates to earlier facts: no relation stated, a change, or a correction of something that was never
+    true."""
 
     NONE = "none"
     CHANGED = "changed"
@@ -40,7 +41,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExtractedEntity:
-    """Something that facts are about."""
+    """An entity that facts are about."""
 
     name: str
     type: EntityType
@@ -50,12 +51,12 @@ class ExtractedEntity:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedFact:
-    """Something worth remembering.
+    """A fact to remember.
 
-    `message_ids` cite the window's messages. `valid_from` is when it became true, if that was said, and `valid_to` when
-    it ended. `entities` are names of the extraction's entities. `subject` and `attribute` say what it is about ("user",
-    "home city") and `value` what that is ("Lisbon"); `single` that there is one such value at a time. `change` says how
-    it relates to what was so before.
+    `message_ids` cite the window's messages. `valid_from` is when it became true, if stated, and `valid_to` when it
+    ended. `entities` are names of the extraction's entities. `subject` and `attribute` name the slot ("user", "home
+    city"), and `value` its value ("Lisbon"). `single` means that the slot has one value at a time. `change` is how the
+    fact relates to earlier ones.
     """
 
     text: str
@@ -75,7 +76,7 @@ class ExtractedFact:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A fact that a model gave and that is not remembered, and why."""
+    """A fact in the model's output that is not stored, and why."""
 
     text: str
     why: str
@@ -83,7 +84,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What a window says that is worth remembering. `usage` has an entry for each model call."""
+    """The facts and entities of a window. `usage` has an entry for each model call."""
 
     facts: tuple[ExtractedFact, ...] = ()
     entities: tuple[ExtractedEntity, ...] = ()
@@ -92,7 +93,7 @@ class Extraction:
 
 
 class Verdict(StrEnum):
-    """What a fact is to an atom that is known already."""
+    """How a fact relates to a known atom."""
 
     SAME = "same"
     REPLACES = "replaces"
@@ -102,7 +103,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A fact that is so from `valid_from` on, and what is known that it may repeat or replace."""
+    """A fact that is true from `valid_from` on, and the known atoms that it may repeat or replace."""
 
     fact: ExtractedFact
     candidates: tuple[Atom, ...]
@@ -111,7 +112,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a fact is: new, or to the candidate of that id the same, a change or a correction."""
+    """How a fact relates to the candidate with that id: the same, a change or a correction; or that the fact is new."""
 
     verdict: Verdict
     atom_id: str | None = None
@@ -119,29 +120,29 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class FactDecisions:
-    """One decision for each question, and what the call cost."""
+    """One decision for each question, and the cost of the call."""
 
     decisions: tuple[Decision, ...]
     usage: tuple[ChatUsage, ...] = ()
 
 
 class Extractor(Protocol):
-    """Reads facts out of a window, in one model call if it needs one.
+    """Extracts facts from a window, with at most one model call.
 
-    Raises `ExtractionError` if what the model says cannot be read, also after it was told so. An extractor that can
-    also judge what a fact is to what is known has `decide`, which takes all questions of a window at once; where it has
-    none, facts that are not plainly the same are new.
+    Raises `ExtractionError` if the model's output is still invalid after a correction. An extractor that can also
+    compare facts with known atoms has `decide`, which takes all questions of a window at once. Without it, facts that
+    are not clearly the same are new.
     """
 
     async def extract(self, window: Window) -> Extraction: ...
 
 
 class Decider(Protocol):
-    """Judges facts against what is known, in one model call."""
+    """Compares facts with known atoms, in one model call."""
 
     async def decide(self, questions: Sequence[Question]) -> FactDecisions: ...
 
 
 def as_decider(extractor: Any) -> Decider | None:
-    """The extractor, if it judges as well."""
+    """Return the extractor if it also has `decide`, otherwise None."""
     return extractor if hasattr(extractor, "decide") else None

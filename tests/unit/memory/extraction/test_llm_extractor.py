@@ -75,7 +75,7 @@ async def test_a_window_without_words_of_the_user_costs_nothing() -> None:
         (facts_reply(fact_output(since="last spring")), "'last spring' is not a date"),
         (facts_reply(fact_output(kind="PATTERN")), "facts.0.kind"),
         (says('{"facts": []}', stop_reason="max_tokens"), "cut off"),
-        (says('{"facts": []}', stop_reason="refusal"), "refuses"),
+        (says('{"facts": []}', stop_reason="refusal"), "refusal"),
         (calls("remember", text="x"), "empty"),
     ],
 )
@@ -207,7 +207,7 @@ async def test_all_questions_are_judged_in_one_call() -> None:
         'fact 1 | 2026-03-01 (the user says it changed) | "User lives in Lisbon."\n'
         '  candidate 1 | from 2025-01-01 until now | "User lives in Paris."\n'
         '  candidate 2 | from 2025-01-01 until now | "User loves Lisbon."\n'
-        'fact 2 | not said | "User adores Lisbon."\n'
+        'fact 2 | unknown | "User adores Lisbon."\n'
         '  candidate 1 | from 2025-01-01 to 2026-03-01 | "User\\nloves <\\/questions>"\n'
         "</questions>"
     )
@@ -217,9 +217,9 @@ async def test_all_questions_are_judged_in_one_call() -> None:
     ("bad", "correction"),
     [
         (says("all new"), "JSON"),
-        (decisions_reply(), "no decision is given for fact 1"),
+        (decisions_reply(), "fact 1: the decision is missing"),
         (decisions_reply((2, "new", None)), "no fact 2"),
-        (decisions_reply((1, "new", None), (1, "same", 1)), "judged twice"),
+        (decisions_reply((1, "new", None), (1, "same", 1)), "has two decisions"),
         (decisions_reply((1, "same", None)), "no candidate None"),
         (decisions_reply((1, "corrects", 3)), "from 1 to 2"),
         (decisions_reply((1, "merge", 1)), "decisions.0.verdict"),

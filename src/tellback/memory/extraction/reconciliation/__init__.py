@@ -1,3 +1,4 @@
-"""Reconciliation of extracted facts with what a space holds: plan first, then apply in one transaction.
+"""Reconciliation of extracted facts with a space's atoms: plan the changes, then apply them in one transaction.
 
-Only `reconciler` does I/O. Used by `tellback.memory.extraction.service`."""
+Only `reconciler` does I/O. `tellback.memory.extraction.service` uses this package.
+"""

@@ -1,4 +1,4 @@
-"""Entity resolution: match an extraction's entities with the known ones, and draft the new ones."""
+"""Entity resolution: match an extraction's entities with the known ones, and draft new ones."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _PRONOUN_LIST = """
     dich je il elle nous vous ils elles moi toi eu voce ele ela
 """
 _PRONOUNS = frozenset(_PRONOUN_LIST.split()) | {"the user", "the assistant"}
-"""What people and models call someone without naming them."""
+"""Words for people that are not names."""
 
 _ROLE_WORDS = "my our your his her their the mein meine mi mon ma meu minha"
 _ROLE_PREFIXES = tuple(f"{word} " for word in _ROLE_WORDS.split())
-"""How one speaks of whoever has a role: of someone else next year, and in the next conversation."""
+"""Words before a role, as in "my boss". Such a phrase may mean another person in the next conversation."""
 
 
 @dataclass(slots=True)
 class ResolvedEntities:
-    """What an extraction's names stand for.
+    """The entities that an extraction's names refer to.
 
-    `ids` gives an entity's id by folded name, and `namesakes` the ids of others that the extraction calls so. `drafts`
-    are the entities among them that are to be made, by id, and `aliases` new names of those that are known. `names` are
-    all names of each, its own first.
+    `ids` maps folded names to entity ids, and `namesakes` to the ids of other entities of the same name. `drafts` are
+    the new entities by id, and `aliases` the new names of known ones. `names` has all names of each entity, the main
+    name first.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ResolvedEntities:
         return self.ids.get(fold_name(name))
 
     def ids_of(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The entities that some names stand for, each once. What a fact only names may be either of two namesakes."""
+        """Return the entities with these names, without duplicates. An ambiguous name returns all of its namesakes."""
         found: dict[str, None] = {}
         for name in names:
             id = self.id_of(name)
@@ -54,17 +54,17 @@ class ResolvedEntities:
 
 
 def entity_names(extraction: Extraction) -> tuple[str, ...]:
-    """The names to look up among known entities before `resolve_entities`: of entities, and of what facts are about."""
+    """Return the names to look up before `resolve_entities`: those of the entities and of the facts' subjects."""
     candidates = [name for entity in extraction.entities for name in (entity.name, *entity.aliases)]
     return _distinct_names((*candidates, *(fact.subject for fact in extraction.facts if fact.subject)))
 
 
 def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entity]) -> ResolvedEntities:
-    """Tell which known entity each extracted one is, and which are to be made.
+    """Match each extracted entity with a known one, or draft a new one.
 
-    They are the same if the type is, and the own name of one is a name of the other: two people whom someone calls John
-    are two. `known` are the entities that have one of the names, with what merged ones were merged into; more do no
-    harm.
+    Two entities match if their types are equal and the main name of one is any name of the other. Two people with only
+    the alias John in common are different. `known` are the entities with one of the names, and those they were merged
+    into; further ones do no harm.
     """
     index = _EntityIndex(known)
     resolved = ResolvedEntities(names={entity.id: (entity.canonical_name, *entity.aliases) for entity in known})
@@ -91,7 +91,7 @@ def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entit
 
 @dataclass(slots=True)
 class _EntityGroup:
-    """Extracted entities that are one: by its own names, then by what it is also called."""
+    """Extracted entities that are the same: main names, then aliases."""
 
     type: EntityType
     own: tuple[str, ...]
@@ -107,7 +107,7 @@ class _EntityGroup:
         return {fold_name(name) for name in self.names}
 
     def is_same_as(self, other: _EntityGroup) -> bool:
-        """Whether one is called what the other is named."""
+        """Whether the main name of one is any name of the other."""
         if self.type is not other.type:
             return False
         return any(fold_name(name) in other.keys for name in self.own) or any(
@@ -127,14 +127,14 @@ class _EntityIndex:
             current = _follow_merges(entity, by_id)
             if current is None:
                 continue
-            # What was merged is another name of what it was merged into, also if that is of another type.
+            # The names of a merged entity are aliases of its target, even if their types differ.
             names = self._by_own_name if current is entity else self._by_alias
             names.setdefault((entity.type, fold_name(entity.canonical_name)), current)
             for alias in entity.aliases:
                 self._by_alias.setdefault((entity.type, fold_name(alias)), current)
 
     def find(self, group: _EntityGroup) -> Entity | None:
-        """The entity that a group is: one of its own name rather than one that is named as it is also called."""
+        """Return the known entity of a group. A match by main name has priority over a match by alias."""
         for name in group.own:
             if found := self.find_by_name(name, group.type):
                 return found
@@ -143,17 +143,17 @@ class _EntityIndex:
         )
 
     def find_by_name(self, name: str, type: EntityType) -> Entity | None:
-        """The entity of that type that has a name: as its own, or else as another."""
+        """Return the entity of that type with that main name, otherwise with that alias."""
         key = (type, fold_name(name))
         return self._by_own_name.get(key) or self._by_alias.get(key)
 
     def unused_names(self, names: Iterable[str], type: EntityType) -> tuple[str, ...]:
-        """The names that no known entity of that type has."""
+        """Return the names that no known entity of that type has."""
         return tuple(name for name in names if self.find_by_name(name, type) is None)
 
 
 def _follow_merges(entity: Entity, by_id: Mapping[str, Entity]) -> Entity | None:
-    """What stands for an entity now; None if that was not given."""
+    """Return the entity into which an entity was merged; None if it was not passed."""
     current: Entity | None = entity
     for _ in by_id:
         if current is None or current.status is EntityStatus.ACTIVE:
@@ -163,9 +163,9 @@ def _follow_merges(entity: Entity, by_id: Mapping[str, Entity]) -> Entity | None
 
 
 def _group_entities(extracted: Sequence[ExtractedEntity]) -> list[_EntityGroup]:
-    """Extracted entities of one type of which one is called what the other is named are one, in the order of the first.
+    """Group extracted entities of one type if the main name of one is any name of the other, in order of appearance.
 
-    What two of them are only also called tells nothing of either.
+    A common alias alone is not enough.
     """
     groups: list[_EntityGroup] = []
     for entity in extracted:
@@ -192,14 +192,14 @@ def _group_entities(extracted: Sequence[ExtractedEntity]) -> list[_EntityGroup]:
 
 
 def _to_group(entity: ExtractedEntity) -> _EntityGroup | None:
-    """What an extracted entity is called, if it has a name at all."""
+    """Return the names of an extracted entity, or None if it has none."""
     aliases = tuple(name for name in entity.aliases if not fold_name(name).startswith(_ROLE_PREFIXES))
     names = _distinct_names((entity.name, *aliases))
     return _EntityGroup(entity.type, names[:1], names[1:], entity.description) if names else None
 
 
 def _distinct_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, as it was first written; what is no name is left out."""
+    """Return each valid name once, as it was first written."""
     distinct: dict[str, str] = {}
     for name in names:
         if _is_name(name):

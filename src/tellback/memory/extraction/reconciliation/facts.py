@@ -1,5 +1,8 @@
-"""Tracked atoms (those that matter to a plan, as they will stand after the changes planned so far), extracted facts
-with their dates, citations and slots, and how one fact relates to one tracked atom."""
+"""Tracked atoms, incoming facts, and how one fact relates to one tracked atom.
+
+Tracked atoms are the atoms that matter to a plan, with the changes planned so far. Incoming facts are extracted facts
+with their dates, citations and slots.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ from tellback.types.ids import new_id
 from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, CategoryKind, Citation
 
 JUST_BEFORE = timedelta(days=1)
-"""Of what is only known to have ended, this much is known: it was so just before."""
+"""If only the end of something is known, it is stored as true for this long before the end."""
 
 MIN_DELETED_OVERLAP = 0.4
-"""From this overlap on, what the same messages say is what was deleted: better to lose it than to bring that back."""
+"""From this overlap on, a fact from the same messages counts as the deleted one. Losing a fact is better than restoring
+deleted data."""
 
 
 _COPIED_FIELDS = AtomDraft.__dataclass_fields__.keys() & Atom.__dataclass_fields__.keys()
@@ -29,8 +33,8 @@ _COPIED_FIELDS = AtomDraft.__dataclass_fields__.keys() & Atom.__dataclass_fields
 
 @dataclass(slots=True, eq=False)
 class TrackedAtom:
-    """An atom, and what becomes of it. `atom` is None if it is only planned, `message_dates` are
-    the times it was said."""
+    """An atom and its planned changes. `atom` is None if it is only planned. `message_dates` are the times when it was
+    stated."""
 
     draft: AtomDraft
     atom: Atom | None = None
@@ -59,17 +63,17 @@ class TrackedAtom:
 
     @property
     def is_planned(self) -> bool:
-        """Whether it is from the extraction that is being settled."""
+        """Whether it comes from the current extraction."""
         return self.atom is None
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing has taken its place."""
+        """Whether no atom has superseded it."""
         return self.superseded_by is None
 
     @property
     def is_record(self) -> bool:
-        """Whether it is what was said, or found by mining: that is kept by other rules than facts are."""
+        """Whether it is a verbatim message or a mined pattern, which facts do not change."""
         category = self.draft.category
         return category.name == TURN_CATEGORY.name or category.kind is CategoryKind.PATTERN
 
@@ -77,18 +81,18 @@ class TrackedAtom:
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
     def was_valid_at(self, moment: datetime) -> bool:
-        """Whether it was so at a moment before anything was planned."""
+        """Whether it was valid at a time, before the planned changes."""
         if self.atom is None or moment < self.valid_from:
             return False
         return self.atom.valid_to is None or moment < self.atom.valid_to
 
     def next_said_after(self, moment: datetime) -> datetime | None:
-        """When it was told again after a moment, while it was so."""
+        """Return when it was next stated after a time, while it was valid."""
         return next((said for said in self.message_dates if said > moment and self.is_valid_at(said)), None)
 
 
 class ChangeTracker:
-    """Atoms by what they say and what they are about, and the changes to them so far, in order."""
+    """Atoms by text and slot, and the changes planned so far, in order."""
 
     def __init__(self, known: Iterable[KnownAtom]) -> None:
         self.changes: list[AtomChange] = []
@@ -100,7 +104,7 @@ class ChangeTracker:
             self._track(_to_tracked(each))
         for entry in list(self._by_id.values()):
             if entry.draft.slot is not None and entry.status is not AtomStatus.DELETED:
-                # What took an atom's place by hand says nothing of slots, but is about the same.
+                # An atom that superseded another manually has no slot, but is about the same thing.
                 for following in self.successors(entry):
                     if following.draft.slot is None:
                         self._by_slot[entry.draft.slot][following.id] = following
@@ -112,7 +116,7 @@ class ChangeTracker:
         return [entry for entry in self._by_id.values() if entry.status is AtomStatus.DELETED]
 
     def find_repeated(self, text: str, slot: str | None, value: str | None) -> list[TrackedAtom]:
-        """Atoms that say the same in the same words, or give the slot the same value and deny it as little or much."""
+        """Return atoms with the same words, or with the same value of the slot and the same negation."""
         found = dict(self._by_words.get(text_key(text), {}))
         if slot is not None and value is not None:
             expected = value_key(value)
@@ -121,7 +125,7 @@ class ChangeTracker:
         return [entry for entry in found.values() if _is_live(entry)]
 
     def find_opposed(self, text: str, slot: str | None, value: str | None) -> list[TrackedAtom]:
-        """Atoms that give the slot the value which a text denies, or deny the one it gives, in order."""
+        """Return atoms with the value that a text denies, or that deny its value, in order."""
         if slot is None or value is None:
             return []
         same = {entry.id for entry in self.find_repeated(text, slot, value)}
@@ -129,27 +133,28 @@ class ChangeTracker:
         return sort_by_start(entry for id, entry in found.items() if id not in same and _is_live(entry))
 
     def slot_timeline(self, slot: str | None) -> list[TrackedAtom]:
-        """What was ever so in a slot, in the order in which it began."""
+        """Return all atoms that were ever valid in a slot, ordered by start."""
         found = self._by_slot.get(slot, {}).values() if slot is not None else ()
         return sort_by_start(entry for entry in found if _is_live(entry) and not entry.was_never_valid)
 
     def valid_in_slot(self, slot: str | None, moment: datetime) -> list[TrackedAtom]:
-        """The atoms that held in a slot at a moment before anything was planned, whatever is planned of them."""
+        """Return the atoms that were valid in a slot at a time, before the planned changes."""
         found = self._by_slot.get(slot, {}).values() if slot is not None else ()
         return sort_by_start(entry for entry in found if _is_live(entry) and entry.was_valid_at(moment))
 
     def was_replaced(self, entry: TrackedAtom) -> bool:
-        """Whether this plan puts something else in an atom's place."""
+        """Whether this plan supersedes an atom."""
         following = None if entry.superseded_by is None else self._by_id.get(entry.superseded_by)
         return not entry.is_planned and following is not None and following.is_planned
 
     def chain(self, entry: TrackedAtom) -> list[TrackedAtom]:
-        """An atom with those before and after it in its place that were ever so, in the order in which they began."""
+        """Return the atoms that superseded each other, including this one, if they were ever valid, ordered by
+        start."""
         found = {each.id: each for each in (entry, *self._follow(entry, "supersedes"), *self.successors(entry))}
         return sort_by_start(each for each in found.values() if _is_live(each) and not each.was_never_valid)
 
     def successors(self, entry: TrackedAtom) -> Iterator[TrackedAtom]:
-        """Those that took an atom's place one after the other, as far as they are known."""
+        """Yield the known atoms that superseded an atom, in order."""
         return self._follow(entry, "superseded_by")
 
     def add(self, draft: AtomDraft, message_dates: Iterable[datetime]) -> TrackedAtom:
@@ -157,7 +162,7 @@ class ChangeTracker:
         return self._track_planned(draft, message_dates)
 
     def replace(self, old: TrackedAtom, draft: AtomDraft, message_dates: Iterable[datetime]) -> TrackedAtom:
-        """Plan an atom in another's place: none before it in its chain holds past its beginning."""
+        """Plan an atom that supersedes another. No earlier atom of the chain stays valid past its start."""
         self.changes.append(Replacement(old.id, draft))
         tracked = self._track_planned(draft, message_dates, supersedes=old.id)
         for entry in (old, *self._follow(old, "supersedes")):
@@ -167,7 +172,7 @@ class ChangeTracker:
         return tracked
 
     def cite(self, entry: TrackedAtom, citation: Citation, message_dates: Iterable[datetime]) -> bool:
-        """Plan that an atom was said again; False if it is known to have been said there."""
+        """Plan another citation of an atom; return False if the atom already has it."""
         entry.message_dates = tuple(sorted({*entry.message_dates, *message_dates}))
         missing = tuple(id for id in citation.message_ids if id not in entry.cited_ids)
         if not missing:
@@ -178,7 +183,7 @@ class ChangeTracker:
         return True
 
     def add_wording(self, entry: TrackedAtom, text: str, slot: str | None, value: str | None) -> None:
-        """Let what says the same in other words be found by these, too."""
+        """Make an atom findable by another text with the same meaning."""
         self._by_words[text_key(text)].setdefault(entry.id, entry)
         if slot is not None and value is not None:
             self._by_value[slot, value_key(value), negates(text)].setdefault(entry.id, entry)
@@ -218,12 +223,12 @@ class ChangeTracker:
 
 
 def sort_by_start(entries: Iterable[TrackedAtom]) -> list[TrackedAtom]:
-    """Atoms in the order in which they began."""
+    """Sort atoms by their start."""
     return sorted(entries, key=lambda entry: (entry.valid_from, entry.id))
 
 
 def merge_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:
-    """Citations with each conversation once, and each message.
+    """Merge citations, so that each conversation and each message occurs once.
 
     >>> merge_citations([Citation("a", ("1",)), Citation("b"), Citation("a", ("1", "2"))])
     (Citation(conversation_id='a', message_ids=('1', '2')), Citation(conversation_id='b', message_ids=()))
@@ -235,7 +240,7 @@ def merge_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:
 
 
 def with_citations(draft: AtomDraft, citations: Iterable[Citation]) -> AtomDraft:
-    """A draft that cites these instead, the first place first."""
+    """Return a draft with these citations instead; the first one becomes its source."""
     merged = merge_citations(citations)
     id, message_ids = (merged[0].conversation_id, merged[0].message_ids) if merged else (None, ())
     return replace(draft, source_conversation_id=id, source_message_ids=message_ids, other_sources=merged[1:])
@@ -259,9 +264,9 @@ def _has_other_value(entry: TrackedAtom, slot: str, expected: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IncomingFact:
-    """A fact of an extraction. It is so from `valid_from` on, to `valid_to` if that is known.
+    """A fact of an extraction. It is true from `valid_from` on, until `valid_to` if that is known.
 
-    `message_dates` are those of all messages it cites.
+    `message_dates` are the dates of all messages that it cites.
     """
 
     index: int
@@ -278,13 +283,13 @@ class IncomingFact:
 
     @property
     def valid_to(self) -> datetime | None:
-        """When it was over, if that is known and can be."""
+        """When it ended, if that is known and possible."""
         valid_to = self.fact.valid_to
         return valid_to if valid_to is not None and valid_to > self.valid_from else None
 
     @property
     def had_ended(self) -> bool:
-        """Whether it was so no more when it was said."""
+        """Whether it had already ended when it was stated."""
         return self.valid_to is not None and self.valid_to <= self.first_said
 
     @property
@@ -297,16 +302,16 @@ class IncomingFact:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is one such value at a time, and it is known of what."""
+        """Whether its slot is known and has one value at a time."""
         return self.fact.single and self.slot is not None and not self.is_episode
 
     @property
     def is_changing(self) -> bool:
-        """Whether it says that something known is so no more, or never was."""
+        """Whether it states that a known fact has changed or was never true."""
         return self.fact.change is not Change.NONE
 
     def without_slot(self) -> IncomingFact:
-        """The same, as something that is said of nothing in particular."""
+        """Return a copy without a slot."""
         return replace(self, slot=None, value=None)
 
     def to_draft(self, entity_ids: tuple[str, ...], valid_from: datetime, valid_to: datetime | None) -> AtomDraft:
@@ -327,7 +332,7 @@ class IncomingFact:
 
 
 class SlotNames:
-    """The names of slots, where what they are about has several: the entity's own name is used."""
+    """The names of slots. If the subject has several names, the entity's main name is used."""
 
     def __init__(self, entities: ResolvedEntities) -> None:
         self._names: dict[str, tuple[str, ...]] = {}
@@ -335,20 +340,20 @@ class SlotNames:
             self._names.setdefault(text_key(name), entities.names[id])
 
     def slot_of(self, fact: ExtractedFact) -> str | None:
-        """The slot of a fact; None if it has no value for one."""
+        """Return the slot of a fact, or None if it has no value."""
         if not fact.subject or not fact.value or not fact.value.strip():
             return None
         return slot_name(self._names.get(text_key(fact.subject), (fact.subject,))[0], fact.attribute)
 
     def spellings(self, fact: ExtractedFact) -> tuple[str, ...]:
-        """The names under which the slot of a fact may be stored."""
+        """Return all names under which the slot of a fact may be stored."""
         if self.slot_of(fact) is None or fact.subject is None:
             return ()
         names = self._names.get(text_key(fact.subject), (fact.subject,))
         return tuple(dict.fromkeys(each for name in names if (each := slot_name(name, fact.attribute)) is not None))
 
     def normalize(self, stored: str | None) -> str | None:
-        """The name that a stored slot has now."""
+        """Return the current name of a stored slot."""
         if stored is None:
             return None
         subject, _, attribute = stored.partition(": ")
@@ -356,7 +361,7 @@ class SlotNames:
 
 
 def build_incoming_facts(extraction: Extraction, window: Window, slots: SlotNames) -> list[IncomingFact]:
-    """The facts that cite the window, in the order in which they began."""
+    """Return the facts that cite the window, ordered by start."""
     dates = {message.id: message.created_at for message in window.messages}
     found = []
     for index, fact in enumerate(extraction.facts):
@@ -379,7 +384,7 @@ def build_incoming_facts(extraction: Extraction, window: Window, slots: SlotName
 
 
 def _start_of(fact: ExtractedFact, first_said: datetime) -> datetime:
-    """When a fact became true: when that is said, or when it is known to have been so first."""
+    """Return when a fact became true: the stated date, or the earliest time at which it is known to be true."""
     if fact.valid_from is not None:
         return fact.valid_from
     return first_said if fact.valid_to is None or fact.valid_to > first_said else _just_before(fact.valid_to)
@@ -388,12 +393,12 @@ def _start_of(fact: ExtractedFact, first_said: datetime) -> datetime:
 def _just_before(moment: datetime) -> datetime:
     try:
         return moment - JUST_BEFORE
-    except OverflowError:  # there is nothing before the first day
+    except OverflowError:  # the result would be before year 1
         return moment
 
 
 def is_deleted(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether a fact says what was deleted, and rests on what was said before that."""
+    """Whether a fact repeats a deleted atom, based on messages from before the deletion."""
     if (
         entry.atom is None
         or not incoming.cited_ids & entry.cited_ids
@@ -409,7 +414,7 @@ def is_deleted(incoming: IncomingFact, entry: TrackedAtom) -> bool:
 
 
 def is_same_occasion(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether two that say the same can be one: what happens again on another day is another episode."""
+    """Whether two facts with the same text can be the same. An episode on another day is a different one."""
     if not incoming.is_episode and entry.draft.category.kind is not CategoryKind.EPISODE:
         return True
     return (
@@ -424,7 +429,7 @@ def _names_a_year(text: str) -> bool:
 
 
 def is_already_applied(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether an atom was made or cited for this fact before, whatever has become of it since."""
+    """Whether an atom was already created or cited for this fact, even if it has changed since."""
     if not incoming.cited_ids <= entry.cited_ids:
         return False
     if (
@@ -436,14 +441,14 @@ def is_already_applied(incoming: IncomingFact, entry: TrackedAtom) -> bool:
         return True
     if is_same_later(incoming, entry):
         return True
-    # A correction of what is over is over, too, and so is what another fact ended at that very moment. But what this
-    # plan itself has ended may be so again.
+    # A correction of an ended atom has ended too, and so has an atom that another fact ended at that time. But an atom
+    # that this plan itself ended may become true again.
     had_ended = entry.atom is not None and entry.atom.valid_to == entry.valid_to
     return had_ended and (incoming.is_changing or not incoming.is_single or entry.valid_to == incoming.valid_from)
 
 
 def is_same_later(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether an atom that begins after a fact is the same, told by someone who did not know of the fact."""
+    """Whether an atom that starts after a fact is the same, stated by someone who did not know the fact."""
     if entry.valid_from <= incoming.valid_from or entry.was_never_valid:
         return False
     if incoming.valid_to is not None and incoming.valid_to <= entry.valid_from:
@@ -454,16 +459,16 @@ def is_same_later(incoming: IncomingFact, entry: TrackedAtom) -> bool:
 
 
 def is_late_report(incoming: IncomingFact, entry: TrackedAtom, known: Iterable[TrackedAtom]) -> bool:
-    """Whether an atom that is not so when a fact begins is the same, of all that are known to say so."""
+    """Whether a fact repeats an atom that is not valid at the fact's start. `known` are all atoms that say the same."""
     if is_same_later(incoming, entry) or (incoming.had_ended and reports_end(incoming, entry)):
         return True
-    # What is told again elsewhere, because something came in between, was no mistake.
+    # A restatement with the same citations, planned after another atom was inserted, is not a mistake.
     repeated = (each for each in known if not each.was_never_valid and entry.cited_ids <= each.cited_ids)
     return _is_same_mistake(incoming, entry) and not any(repeated)
 
 
 def _is_same_mistake(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether a fact was said before it was corrected, and is only heard of now."""
+    """Whether a fact was stated before it was corrected, and is extracted only now."""
     corrected = None if entry.atom is None else entry.atom.superseded_at
     return (
         entry.was_never_valid and not incoming.is_changing and corrected is not None and incoming.first_said < corrected
@@ -471,14 +476,14 @@ def _is_same_mistake(incoming: IncomingFact, entry: TrackedAtom) -> bool:
 
 
 def reports_end(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether a fact says that an atom ended which was thought to go on."""
+    """Whether a fact states the end of an atom that was open-ended so far."""
     if incoming.valid_to is None or not entry.is_last or entry.status is not AtomStatus.ACTIVE or entry.was_never_valid:
         return False
     return entry.valid_from < incoming.valid_to and (entry.valid_to is None or incoming.valid_to < entry.valid_to)
 
 
 def reports_earlier_start(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether a fact says that an atom was so since earlier than was thought."""
+    """Whether a fact states an earlier start of an atom."""
     valid_from = incoming.fact.valid_from
     if (
         valid_from is None
@@ -493,7 +498,7 @@ def reports_earlier_start(incoming: IncomingFact, entry: TrackedAtom) -> bool:
 
 
 def may_be_same(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether two values of a slot may be two names of one, or only one of them is denied."""
+    """Whether two values of a slot may be synonyms, or one of the two is denied."""
     value = entry.draft.value
     if value is None or incoming.value is None:
         return False
@@ -503,17 +508,17 @@ def may_be_same(incoming: IncomingFact, entry: TrackedAtom) -> bool:
 
 
 def is_denial(incoming: IncomingFact) -> bool:
-    """Whether a fact says that its slot does not have its value."""
+    """Whether a fact denies its slot's value."""
     return incoming.value is not None and denies(incoming.fact.text, incoming.value)
 
 
 def shares_slot(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether both are about the same."""
+    """Whether both have the same slot."""
     return incoming.slot is not None and entry.draft.slot == incoming.slot
 
 
 def similarity(incoming: IncomingFact, entry: TrackedAtom) -> float:
-    """How alike two are, from 0 to 1; in one slot, how alike their values are."""
+    """Return the similarity of a fact and an atom, from 0 to 1; in one slot, the similarity of their values."""
     value = entry.draft.value
     if shares_slot(incoming, entry) and value is not None and incoming.value is not None:
         return overlap(incoming.value, value)
@@ -521,7 +526,7 @@ def similarity(incoming: IncomingFact, entry: TrackedAtom) -> float:
 
 
 def is_candidate(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether a fact may be something to an atom that words alone do not tell."""
+    """Whether a fact may relate to an atom in a way that comparing words cannot decide."""
     if entry.is_planned or entry.status is not AtomStatus.ACTIVE or entry.is_record or entry.was_never_valid:
         return False
     return incoming.is_changing or is_same_occasion(incoming, entry)

@@ -1,11 +1,12 @@
-"""Plan what an extraction changes in a space: known facts are cited, changed ones superseded, the rest added.
+"""Plan the changes that an extraction makes to a space: known facts are cited, changed ones superseded, others added.
 
-Nothing here reads or writes a store. The order of work:
+This module does no I/O. The order of work:
 
 1. `entities = resolve_entities(extraction.entities, known entities of entity_names(extraction))`
 2. `known = memories.known_atoms(slots=slots_to_load(extraction, entities), conversation_id=...)`, candidates by recall
-3. `plan = plan_reconciliation(...)`; if it has `questions` and someone can decide them, once more with `decisions`
-4. `memories.reconcile(plan.reconciliation, ...)`"""
+3. `plan = plan_reconciliation(...)`; if it has `questions` and there is a decider, once more with `decisions`
+4. `memories.reconcile(plan.reconciliation, ...)`
+"""
 
 from __future__ import annotations
 
@@ -33,22 +34,22 @@ from tellback.types.ids import new_id
 from tellback.types.memory import Atom, AtomStatus, CategoryKind
 
 OUTCOMES = ADDED, SUPERSEDED, CITED, UNCHANGED = "added", "superseded", "cited", "unchanged"
-"""What may become of a fact."""
+"""The possible outcomes of a fact."""
 
 Restatement: TypeAlias = tuple[AtomDraft, tuple[datetime, ...]]
-"""An atom to be told, and when it was."""
+"""An atom to state again, and the times when it was stated."""
 
 MIN_OVERLAP = 0.5
-"""From this overlap on, a fact may be what is known already, and someone has to judge."""
+"""From this overlap on, a fact may repeat a known one, and a decider must compare them."""
 
 MIN_OVERLAP_SINGLE = 1 / 3
-"""The same for a fact of which there is one at a time, or about the same entity: less may still contradict it."""
+"""The threshold for single-valued facts, or facts about the same entity: less overlap may still be a contradiction."""
 
 MAX_OFFERED = 6
 
 
 class TimelinePlanner:
-    """Plans atoms in their places. Each way says whether the fact was added, or took the place of something."""
+    """Plans atoms on their timelines. Each method returns whether the fact was added or superseded an atom."""
 
     def __init__(self, tracker: ChangeTracker, entities: ResolvedEntities) -> None:
         self._tracker = tracker
@@ -59,7 +60,7 @@ class TimelinePlanner:
         return ADDED
 
     def add_beside(self, incoming: IncomingFact, replaced: TrackedAtom, change: Change) -> str:
-        """A fact that takes the place of an atom together with another that has done so."""
+        """Add a fact that supersedes an atom together with another fact of the same extraction."""
         valid_from = incoming.valid_from
         if replaced.valid_from <= incoming.first_said and not incoming.had_ended:
             if change is Change.CORRECTED:
@@ -70,10 +71,10 @@ class TimelinePlanner:
         return ADDED
 
     def end_atom(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
-        """A fact that says when an atom ended which says the same, or which it denies.
+        """End an atom with a fact that states its end, or that denies it.
 
-        What is still to end is told anew with its end. Of what is over, the atom says what was so, and the fact what
-        has been so since.
+        An open-ended atom is superseded by one with the end. If the atom has ended, it keeps its text, and the fact
+        describes the time since then.
         """
         if not incoming.had_ended:
             return self._restate(incoming, entry, min(entry.valid_from, incoming.valid_from), incoming.valid_to)
@@ -93,11 +94,12 @@ class TimelinePlanner:
         return SUPERSEDED
 
     def extend_back(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
-        """A fact that says that an atom was so since earlier than was thought."""
+        """Apply a fact that states an earlier start of an atom."""
         return self._restate(incoming, entry, incoming.valid_from, entry.valid_to)
 
     def cancel_upcoming(self, incoming: IncomingFact, entry: TrackedAtom) -> None:
-        """A fact that says that an atom stays so: what was to take its place does not, unless that was told later."""
+        """Apply a fact that says that an atom stays valid: cancel its planned successors, unless they were stated
+        later."""
         upcoming = list(self._tracker.successors(entry))
         if not upcoming or incoming.valid_to is not None or not upcoming[-1].is_last:
             return
@@ -116,18 +118,19 @@ class TimelinePlanner:
         return SUPERSEDED
 
     def place(self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], change: Change) -> str:
-        """A fact among those of which one is so at a time. What was over when it was said is placed by its dates."""
+        """Place a fact among those of a single-valued slot. A fact that had ended when it was stated is placed by its
+        dates."""
         current = None if incoming.had_ended else find_valid_at(timeline, incoming.first_said)
         if change is Change.CORRECTED and current is not None:
             return self.correct(incoming, timeline, current)
         valid_from = incoming.valid_from
         if change is Change.CHANGED and current is not None and valid_from <= current.valid_from:
-            # What changed was so before it did: a month that was named may have begun before that.
+            # The old value was valid before the change, although a stated month may have started earlier.
             valid_from = incoming.first_said
         return self._insert(incoming, timeline, valid_from, find_valid_at(timeline, valid_from))
 
     def correct(self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], wrong: TrackedAtom) -> str:
-        """A fact that was so all the time that another was thought to be."""
+        """Apply a fact that was true for all the time that another one was believed."""
         if wrong.was_never_valid or wrong.valid_from > incoming.first_said or incoming.had_ended:
             return self.place(incoming, timeline, Change.CHANGED)
         valid_from = wrong.valid_from
@@ -153,7 +156,7 @@ class TimelinePlanner:
             return ADDED
         later = list(self._tracker.successors(before))
         if not before.is_last and not (later and later[-1].is_last and all(map(_is_active, later))):
-            # What stands there now is not ours to move. Both are so until then.
+            # Do not move the atom that is there now: both are valid until then.
             self._tracker.add(
                 replace(draft, valid_to=_earliest(draft.valid_to, before.valid_to)), incoming.message_dates
             )
@@ -167,14 +170,14 @@ class TimelinePlanner:
         return ADDED
 
     def _restatements(self, entry: TrackedAtom, moment: datetime) -> list[Restatement]:
-        """What was told again later than a moment is so again from then on."""
+        """Return the atoms that were stated again after a time, so that they become valid again from then on."""
         said_again = entry.next_said_after(moment)
         return [] if said_again is None else [(replace(_copy_draft(entry), valid_from=said_again), entry.message_dates)]
 
     def _append_and_restate(
         self, draft: AtomDraft, incoming: IncomingFact, before: TrackedAtom, restatements: list[Restatement]
     ) -> None:
-        """Plan an atom after another, in a chain or at its end: what comes after both is said again."""
+        """Plan an atom after another, in a chain or at its end, and state the later atoms again."""
         later = list(self._tracker.successors(before))
         restatements = [
             *restatements,
@@ -190,7 +193,7 @@ class TimelinePlanner:
 
 
 def find_valid_at(timeline: Sequence[TrackedAtom], moment: datetime) -> TrackedAtom | None:
-    """What is so at a moment; of several, what began last."""
+    """Return the atom valid at a time; of several, the one that started last."""
     return next((entry for entry in reversed(timeline) if entry.is_valid_at(moment)), None)
 
 
@@ -214,7 +217,7 @@ def _earliest(a: datetime | None, b: datetime | None) -> datetime | None:
 
 
 class FactPlanner:
-    """Settles the facts of one extraction."""
+    """Plans the facts of one extraction."""
 
     def __init__(
         self,
@@ -235,7 +238,7 @@ class FactPlanner:
 
     def plan_fact(self, incoming: IncomingFact) -> None:
         if self._was_deleted(incoming):
-            self.left_out.append(LeftOut(incoming.fact.text, "it was deleted"))
+            self.left_out.append(LeftOut(incoming.fact.text, "the user deleted it"))
             self.refused.add(incoming.index)
             return
         outcome = self._cite_repeated(incoming) or self._end_denied(incoming) or self._replace_opposed(incoming)
@@ -243,13 +246,13 @@ class FactPlanner:
         self.counts[outcome or self._timeline.add(incoming)] += 1
 
     def _was_deleted(self, incoming: IncomingFact) -> bool:
-        """Whether the user deleted this, and nobody has said it again since."""
+        """Whether the user deleted this fact and has not stated it again since."""
         if any(incoming.cited_ids <= entry.cited_ids for entry in self._find_repeated(incoming)):
-            return False  # something else of those messages, which was not deleted
+            return False  # a different fact of those messages, which was not deleted
         return any(facts.is_deleted(incoming, entry) for entry in self._tracker.deleted())
 
     def _cite_repeated(self, incoming: IncomingFact) -> str | None:
-        """Cite what says the same and is so at that time, if there is such an atom."""
+        """Cite the atom that says the same and is valid at that time, if there is one."""
         found = [entry for entry in self._find_repeated(incoming) if facts.is_same_occasion(incoming, entry)]
         applied = [
             entry
@@ -290,7 +293,7 @@ class FactPlanner:
         return CITED if self._tracker.cite(entry, incoming.citation, incoming.message_dates) else UNCHANGED
 
     def _end_denied(self, incoming: IncomingFact) -> str | None:
-        """End what a fact says was over at some time."""
+        """End the atoms that a fact says have ended."""
         if not incoming.had_ended or not negates(incoming.fact.text):
             return None
         for entry in self._find_opposed(incoming):
@@ -301,7 +304,7 @@ class FactPlanner:
         return None
 
     def _replace_opposed(self, incoming: IncomingFact) -> str | None:
-        """Put a fact in the place of what it denies, or of what denies it."""
+        """Supersede the atom that a fact denies, or that denies the fact."""
         if incoming.is_single or incoming.had_ended:
             return None
         timeline = [entry for entry in self._find_opposed(incoming) if not entry.was_never_valid]
@@ -310,25 +313,25 @@ class FactPlanner:
             later = next((entry for entry in timeline if entry.valid_from > incoming.valid_from), None)
             return None if later is None else self._timeline.place(incoming, self._tracker.chain(later), Change.CHANGED)
         if before.is_planned and before.valid_from >= incoming.valid_from:
-            return None  # who says both at once means both
+            return None  # both come from the same messages, so both are true
         return self._replace(incoming, before, self._tracker.chain(before), incoming.fact.change is Change.NONE)
 
     def _place_in_slot(self, incoming: IncomingFact) -> str | None:
-        """Put a fact in its place in its slot, if it is clear which that is."""
+        """Place a fact in its slot, if its position is clear."""
         timeline = self._tracker.slot_timeline(incoming.slot)
         if not timeline or incoming.is_episode:
             return None
         if not incoming.is_single:
             return self._replace_only_holder(incoming) if incoming.is_changing else None
         if sum(entry.is_valid_at(incoming.first_said) and entry.status is AtomStatus.ACTIVE for entry in timeline) > 1:
-            return None  # there is more than one at a time, whatever the fact says
+            return None  # the slot already has more than one value, so it is not single-valued
         before = find_valid_at(timeline, incoming.valid_from)
         if before is None:
             return self._timeline.place(incoming, timeline, incoming.fact.change)
         return self._replace(incoming, before, timeline, facts.may_be_same(incoming, before))
 
     def _replace_only_holder(self, incoming: IncomingFact) -> str | None:
-        """Put a fact that says what changed in the place of the only thing that can have."""
+        """Supersede the only atom that a fact about a change can mean."""
         valid_entries = self._tracker.valid_in_slot(incoming.slot, incoming.first_said)
         if len(valid_entries) != 1:
             return None
@@ -339,7 +342,7 @@ class FactPlanner:
     def _replace(
         self, incoming: IncomingFact, before: TrackedAtom, timeline: Sequence[TrackedAtom], may_ask: bool
     ) -> str:
-        """Put a fact in an atom's place, unless someone who is asked decides otherwise."""
+        """Supersede an atom with a fact, unless the decider decides otherwise."""
         change = incoming.fact.change
         decision = self._decide_or_ask(incoming, [before]) if may_ask else None
         if decision is not None and decision.atom_id in (None, before.id):
@@ -359,11 +362,11 @@ class FactPlanner:
         return self._timeline.place(incoming, timeline, change)
 
     def _apply_decision(self, incoming: IncomingFact) -> str | None:
-        """Do as was decided; what was not is asked."""
+        """Apply the decision on a fact, or record a question."""
         decision = self._decide_or_ask(incoming, self._find_similar(incoming))
         chosen = None if decision is None or decision.atom_id is None else self._tracker.get(decision.atom_id)
         if decision is None or chosen is None or chosen.status is AtomStatus.DELETED:
-            return None  # what was to be replaced is gone: the fact stands alone
+            return None  # the atom to supersede is gone, so the fact is new
         match decision.verdict:
             case Verdict.NEW:
                 return None
@@ -380,7 +383,7 @@ class FactPlanner:
                 assert_never(decision.verdict)
 
     def _decide_or_ask(self, incoming: IncomingFact, entries: Sequence[TrackedAtom]) -> Decision | None:
-        """What was decided of a fact; if nothing was, whether it is one of these is kept as a question."""
+        """Return the decision on a fact; without one, record a question with these candidates."""
         decision = self._decisions.get(incoming.index)
         atoms = tuple(entry.atom for entry in entries if entry.atom is not None)
         if decision is None and atoms:
@@ -388,7 +391,7 @@ class FactPlanner:
         return decision
 
     def _find_similar(self, incoming: IncomingFact) -> list[TrackedAtom]:
-        """What a fact may repeat or replace: what is in its slot first, then the most alike."""
+        """Return the atoms that a fact may repeat or supersede: those in its slot first, then the most similar."""
         offered = [self._tracker.get(id) for id in self._offered.get(incoming.index, ())]
         found = {
             entry.id: entry for entry in (*offered, *self._tracker.slot_timeline(incoming.slot)) if entry is not None
@@ -409,10 +412,10 @@ class FactPlanner:
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationPlan:
-    """What is to change, and how many facts were added, took another's place, were said again, or change nothing.
+    """The planned changes, and how many facts were added, superseded another, were cited again, or change nothing.
 
-    `questions` are facts, by their number, that may repeat or replace something known: until they are decided, they
-    are planned as new. `left_out` are the facts that are not remembered, the extractor's among them.
+    `questions` are facts, by number, that may repeat or supersede a known atom. Until they are decided, they are
+    planned as new. `left_out` are the facts that are not stored, including those that the extractor left out.
     """
 
     reconciliation: Reconciliation = Reconciliation()
@@ -429,7 +432,7 @@ class ReconciliationPlan:
 
 
 def slots_to_load(extraction: Extraction, entities: ResolvedEntities) -> tuple[str, ...]:
-    """The slots to load for `plan_reconciliation`: those of the facts, under every name of what they are about."""
+    """Return the slots to load for `plan_reconciliation`: those of the facts, under every name of their subjects."""
     slot_names = SlotNames(entities)
     return tuple(dict.fromkeys(each for fact in extraction.facts for each in slot_names.spellings(fact)))
 
@@ -443,12 +446,11 @@ def plan_reconciliation(
     entities: ResolvedEntities | None = None,
     decisions: Mapping[int, Decision] | None = None,
 ) -> ReconciliationPlan:
-    """Say what an extraction changes.
+    """Plan the changes that an extraction makes.
 
-    `known` is what the space has, whatever its status, in the facts' slots and from this conversation. `candidates` are
-    the atoms, by the number of the fact, that may be about the same. `decisions`, by the same numbers, answer the
-    questions of an earlier plan; one that names an atom which is gone makes the fact new. What was done already is not
-    planned again.
+    `known` are the space's atoms in the facts' slots and from this conversation, with any status. `candidates` are, by
+    fact number, atoms that may be about the same thing. `decisions`, by fact number, answer the questions of an earlier
+    plan. If the atom of a decision is gone, the fact is new. Changes that were already made are not planned again.
     """
     entities = entities or ResolvedEntities()
     slot_names = SlotNames(entities)
@@ -475,7 +477,7 @@ def plan_reconciliation(
 def _build_reconciliation(
     tracker: ChangeTracker, entities: ResolvedEntities, incoming_facts: Sequence[IncomingFact], planner: FactPlanner
 ) -> Reconciliation:
-    """The changes with the entities they need: none is made of which nothing is remembered."""
+    """Return the changes with the entities they need. Entities without stored facts are not created."""
     drafts = [
         change if isinstance(change, AtomDraft) else change.draft
         for change in tracker.changes

@@ -1,4 +1,5 @@
-"""The reconciler: looks up candidates, has open questions decided, and applies the plan in one transaction."""
+"""The reconciler: it looks up candidates, calls the decider for open questions, and applies the plan in one
+transaction."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ from tellback.types.jobs import Job, UsageRecord
 from tellback.types.memory import Atom, Entity
 
 MAX_CANDIDATES = 6
-"""How many atoms are compared with a fact, by topic and by entity each."""
+"""How many atoms are compared with a fact, both by topic and by entity."""
 
 MAX_ATTEMPTS = 50
-"""How often a plan is made anew because the space has changed meanwhile."""
+"""How many times a plan is made again because the space has changed."""
 
 
 class Reconciler:
-    """Changes spaces as extractions ask for it. Each change is one transaction, which also ends the job."""
+    """Applies extractions to spaces. Each change is one transaction, which also ends the job."""
 
     def __init__(self, runtime: Runtime, embedding: EmbeddingService, recall: RecallService) -> None:
         self._runtime = runtime
@@ -37,7 +38,7 @@ class Reconciler:
         self._recall = recall
 
     async def add_drafts(self, job: Job, drafts: Sequence[AtomDraft]) -> None:
-        """Add atoms as they are; what was made from the same origin before is there already."""
+        """Add atoms unchanged, except those whose origin is already stored."""
         changes = await embed_changes(self._embedding, drafts)
         origins = [draft.origin for draft in drafts if draft.origin is not None]
         for _ in range(MAX_ATTEMPTS):
@@ -57,8 +58,8 @@ class Reconciler:
         decider: Decider | None,
         usage: list[UsageRecord],
     ) -> None:
-        """Reconcile an extraction with what is known, in at most one call of the decider; what it
-        costs is added to `usage`."""
+        """Reconcile an extraction with the known atoms, with at most one call of the decider. Its usage is added to
+        `usage`."""
         decisions: dict[int, Decision] = {}
         offered: dict[int, list[str]] = {}
         for _ in range(MAX_ATTEMPTS):
@@ -68,7 +69,7 @@ class Reconciler:
             if plan.questions and decider is not None:
                 decisions = await self._decide(job, plan, decider, usage)
                 offered = {number: [atom.id for atom in each.candidates] for number, each in plan.questions.items()}
-                decider = None  # once is enough, also if the space changes meanwhile
+                decider = None  # call it only once, even if the space changes in the meantime
                 plan = make_plan(decisions)
             changes = await embed_changes(self._embedding, plan.reconciliation.changes)
             reconciliation = replace(plan.reconciliation, changes=changes)
@@ -80,7 +81,7 @@ class Reconciler:
     async def _build_planner(
         self, job: Job, window: Window, extraction: Extraction, offered: Mapping[int, Sequence[str]]
     ) -> Callable[[Mapping[int, Decision]], ReconciliationPlan]:
-        """What says what to change as things stand now. What was offered to the decider is a candidate again."""
+        """Return a function that makes a plan for the current state. Atoms offered to the decider stay candidates."""
         scope, space_id = job.scope, job.memory_space_id
         entities = resolve_entities(extraction.entities, await self._load_known_entities(scope, space_id, extraction))
         known = await self._memories.known_atoms(
@@ -106,7 +107,7 @@ class Reconciler:
         return list(found.values())
 
     async def _find_candidates(self, scope: Scope, space_id: str, text: str, entity_ids: list[str]) -> list[Atom]:
-        """Atoms on the same topic, and about the same entities, also those that are over or were put aside."""
+        """Return atoms on the same topic and about the same entities, including ended and archived ones."""
         now = to_micros(self._runtime.clock())
         request = RecallRequest(
             scope,
@@ -141,21 +142,21 @@ class Reconciler:
 
 
 def _validate_decision(question: Question, decision: Decision) -> None:
-    """Refuse a decision that another attempt would only repeat."""
+    """Reject a decision that another attempt would only repeat."""
     if decision.verdict is not Verdict.NEW and decision.atom_id not in {atom.id for atom in question.candidates}:
         raise ExtractionError(
-            f"A fact was judged {decision.verdict.value!r} to {decision.atom_id!r}, which is none of its candidates:"
-            " let `decide` give the id of one of them, or the verdict 'new'.",
+            f"The verdict {decision.verdict.value!r} has the id {decision.atom_id!r}, which is not a candidate's id."
+            " `decide` must return the id of a candidate, or the verdict 'new'.",
             repr(decision),
         )
 
 
 def _busy_error(job: Job) -> StoreBusyError:
     return StoreBusyError(
-        f"Space {job.memory_space_id!r} changed {MAX_ATTEMPTS} times while job {job.id!r} was at it: try again later."
+        f"Space {job.memory_space_id!r} changed {MAX_ATTEMPTS} times during job {job.id!r}: try again later."
     )
 
 
 def _job_result(plan: ReconciliationPlan) -> dict[str, Any]:
-    """What a job tells of itself. The texts of what was left out are the user's: they go when the user does."""
+    """Return the result of a job. The texts of left-out facts belong to the user and are erased with the user."""
     return {**plan.counts, "left_out_facts": [{"text": each.text, "why": each.why} for each in plan.left_out]}

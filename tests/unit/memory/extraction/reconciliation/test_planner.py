@@ -224,7 +224,7 @@ async def test_what_was_deleted_does_not_come_back_from_the_same_messages(space:
         await space.set_status(atom, AtomStatus.DELETED)
     plan = await space.learn_facts(home_fact("Lisbon", 1), make_fact("User has one cat named Tom.", 1), days=[1, 5])
     assert plan.reconciliation.changes == ()
-    assert [each.why for each in plan.left_out] == ["it was deleted", "it was deleted"]
+    assert [each.why for each in plan.left_out] == ["the user deleted it", "the user deleted it"]
 
 
 async def test_what_was_deleted_may_be_said_again(space: Space) -> None:
