@@ -88,13 +88,13 @@ class _User:
 
 class _Jobs:
     def get(self, id: str) -> Job | None:
-        """A job as it stands now, or None if there is none of that id."""
+        """Return the current state of a job, or None if the id is unknown."""
     def retry(self, id: str) -> Job:
-        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        """Queue a failed, cancelled or finished job again, as a new one."""
     def cancel(self, id: str) -> Job:
-        """End a job that has not ended yet."""
+        """Cancel a job that has not ended yet."""
     def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:
-        """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
+        """Wait until these jobs have ended, successfully or not; return False if `timeout` seconds pass first."""
 
 class _Keys:
     def get(self, id: str) -> ApiKey | None:
@@ -110,9 +110,9 @@ class _Conversations:
         *,
         close_after: timedelta | float | None = None,
     ) -> Conversation:
-        """Open a conversation."""
+        """Create a conversation."""
     def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
-        """The newest open conversation of a namespace and session, or None."""
+        """Return the newest open conversation of a namespace and session, or None."""
     def find_or_create(
         self,
         namespace: str,
@@ -122,9 +122,9 @@ class _Conversations:
         metadata: Mapping[str, Any] | None = None,
         close_after: timedelta | float | None = None,
     ) -> Conversation:
-        """The newest open conversation of a namespace and session, or a new one."""
+        """Return the newest open conversation of a namespace and session, or create one."""
     def get(self, id: str) -> Conversation | None:
-        """The conversation of that id, or None."""
+        """Return the conversation with that id, or None."""
     def list(
         self,
         namespace: str | None = None,
@@ -132,11 +132,11 @@ class _Conversations:
         limit: int | None = None,
         before: str | Conversation | None = None,
     ) -> builtins.list[Conversation]:
-        """Conversations, the newest first."""
+        """List conversations, the newest first."""
     def close(self, id: str) -> Conversation:
-        """Close a conversation, which is when its memories are made."""
+        """Close a conversation, which starts its extraction."""
     def close_stale(self, older_than: timedelta | float) -> builtins.list[Conversation]:
-        """Close this user's open conversations in which nothing happened for that long (a timedelta, or seconds)."""
+        """Close this user's open conversations that had no activity for that long (a timedelta, or seconds)."""
     def append_user_message(
         self,
         id: str,
@@ -146,7 +146,7 @@ class _Conversations:
         visibility: str = "user",
         created_at: datetime | str | None = None,
     ) -> StoredMessage:
-        """Append what the person said; it begins a new turn."""
+        """Append a message of the user."""
     def append_assistant_turn(
         self,
         id: str,
@@ -159,7 +159,7 @@ class _Conversations:
         visibility: str = "user",
         created_at: datetime | str | None = None,
     ) -> StoredMessage:
-        """Append what the assistant said, in the turn that is going on."""
+        """Append a message of the assistant to the current turn."""
     def append_tool_result(
         self,
         id: str,
@@ -170,11 +170,11 @@ class _Conversations:
         visibility: str = "user",
         created_at: datetime | str | None = None,
     ) -> StoredMessage:
-        """Append what a tool gave for the call `tool_use_id`."""
+        """Append the result of the tool call `tool_use_id`."""
     def append_system_message(
         self, id: str, content: Content, visibility: str = "internal", created_at: datetime | str | None = None
     ) -> StoredMessage:
-        """Append an instruction or a note; by default the model sees it and the person does not."""
+        """Append an instruction or a note."""
     def append_turn(
         self,
         id: str,
@@ -184,9 +184,9 @@ class _Conversations:
         idempotency_key: str | None = None,
         created_at: datetime | str | None = None,
     ) -> AppendedTurn:
-        """Append both sides of a turn that you ran yourself, at once and in order."""
+        """Append the user's message and the assistant's reply of a turn that you ran yourself, in one step."""
     def append_messages(self, id: str, messages: Sequence[Message | Mapping[str, Any]]) -> builtins.list[StoredMessage]:
-        """Append many messages in one transaction, for imports: all are stored, or none."""
+        """Append many messages in one transaction, for imports: either all are stored or none."""
     def messages(
         self,
         id: str,
@@ -196,7 +196,7 @@ class _Conversations:
         after: int | None = None,
         include_hidden: bool = False,
     ) -> builtins.list[StoredMessage]:
-        """The last `limit` messages, oldest first: what a chat shows."""
+        """Return the last `limit` messages, oldest first, as a chat shows them; without a limit, all messages."""
     def raw_turns(
         self,
         id: str,
@@ -205,21 +205,21 @@ class _Conversations:
         after: int | None = None,
         include_hidden: bool = False,
     ) -> builtins.list[StoredMessage]:
-        """The same with internal messages: what a model sees."""
+        """Return messages as `messages` does, including internal messages: what a model sees."""
     def message(self, message_id: str) -> StoredMessage | None:
-        """One message by its id, or None: what a citation points to."""
+        """Return the message with that id, or None."""
     def run_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> TurnResult:
-        """Store the user's message, ask the model, run the tools it calls, and store everything as it comes."""
+        """Store the user's message, call the model, run the tools it calls, and store everything as it arrives."""
     def stream_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> Generator[ReplyDelta | TurnResult]:
-        """`run_turn` as an iterator over deltas, whose last item is the `TurnResult`."""
+        """Run a turn like `run_turn`, and yield deltas and then the `TurnResult`."""
     def pending(self, id: str) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
+        """Return the tool calls that wait for a person's decision, for `run_turn(id, approvals={call_id: True})`."""
     def refresh_rolling_summary(self, id: str, model: str | Model | None = None) -> RollingSummary:
-        """Bring the rolling summary forward to the newest message, with the model if there is one."""
+        """Update the rolling summary to the newest message, with the model if there is one."""
 
 class _Memory:
     def create_space(
@@ -594,7 +594,7 @@ class SyncUser(_User):
         """Export, erasure and usage of the user's data."""
 
 class SyncJobs(_Jobs):
-    """Jobs of all users, kept in the store until they are done, and the work this process does in the background."""
+    """The jobs of all users, stored until they are done, and the background work of this process."""
     def list(
         self,
         status: JobStatus | str | None = None,
@@ -606,11 +606,11 @@ class SyncJobs(_Jobs):
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> builtins.list[Job]:
-        """Jobs, the newest first: those of one user or, without `user_id`, of everyone of a tenant and app, or of all."""
+        """List jobs, the newest first: of one user or, without `user_id`, of a tenant and app, or all."""
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until nothing is left to do, here or anywhere: for tests and scripts."""
+        """Wait until no work is left in any process: for tests and scripts."""
     def close(self) -> None:
-        """Put back the jobs that run here, and finish what runs in the background."""
+        """Put running jobs back in the queue, and finish the background work."""
 
 class SyncAllBindings:
     """The bindings of all users."""
@@ -690,7 +690,7 @@ class SyncRemoteJobs(_Jobs):
         before: str | None = None,
         user_id: str | None = None,
     ) -> builtins.list[Job]:
-        """Jobs of all users of the app, or of one, the newest first."""
+        """List the jobs of all users of the app, or of one, the newest first."""
 
 class SyncRemoteBindings:
     """The bindings of all users in the credential's tenant and app."""
@@ -721,7 +721,7 @@ class SyncRemoteKeys(_Keys):
         """Revoke a key permanently."""
 
 class SyncConversations(_Conversations):
-    """One user's conversations: an append-only log, never seen by anyone else."""
+    """One user's conversations: append-only logs, isolated from all other users."""
 
 class SyncMemory(_Memory):
     """One user's memory: spaces with atoms and entities, isolated from all other users."""

@@ -39,7 +39,7 @@ def test_a_file_of_ones_own_is_a_version(tmp_path: Path) -> None:
 
 
 def test_an_unknown_version_names_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"version 'v9'.*There are: v1, v2\."):
+    with pytest.raises(ConfigurationError, match=r"version 'v9'.*Known versions: v1, v2\."):
         Prompts().extraction("v9")
 
 
@@ -47,7 +47,7 @@ def test_an_unknown_version_names_the_known_ones() -> None:
 def test_a_version_cannot_reach_another_file(version: str, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret", "utf-8")
     (tmp_path / "extraction-").mkdir()
-    with pytest.raises(ConfigurationError, match="no extraction prompt"):
+    with pytest.raises(ConfigurationError, match="of the extraction prompt"):
         Prompts(tmp_path).extraction(version)
 
 
