@@ -1,4 +1,4 @@
-"""For tests, ours and yours: models that need no network, and conversations that are written down."""
+"""Tools for tests: models that need no network, scripted conversations, simulations and conformance suites."""
 
 from tellback.testing.dialogue import Dialogue, play
 from tellback.testing.flow_model import FlowModel

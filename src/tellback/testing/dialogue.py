@@ -17,10 +17,10 @@ _UNSET: Any = object()
 
 
 class Dialogue:
-    """A conversation with an agent, turn by turn, in which the model answers as the test says.
+    """A conversation with an agent, turn by turn, with scripted replies of the model.
 
-    The agent itself stays as it is: a twin that has a scripted model takes its turns. What was said is passed on from
-    turn to turn, and so is the session, or its id where the agent has `persistence`.
+    The agent is not changed: a copy with a scripted model runs the turns. The history and the session (its id if the
+    agent has `persistence`) are passed from turn to turn.
 
     >>> import asyncio
     >>> from tellback.agent import Agent
@@ -46,23 +46,26 @@ class Dialogue:
     def last(self) -> Response:
         """The last response."""
         if not self.responses:
-            raise ScriptError("nobody has spoken yet: begin with says(...) or begins(...).")
+            raise ScriptError("there is no response yet: call says(...) or begins(...) first.")
         return self.responses[-1]
 
     async def says(self, text: str, *script: Any, **more: Any) -> Response:
-        """The user says something, and the model answers by the script: `understands(...)` first where the agent has
-        something to decide, then what it says. Steps that are not used, or missing, fail. `more` goes to `respond`."""
+        """Send a user message and script the model's replies.
+
+        The first step is `understands(...)` if the agent must interpret the message. Unused and missing steps raise
+        `ScriptError`. `more` is passed to `respond`.
+        """
         return await self._turn(user_message(text), script, more)
 
     async def begins(self, *script: Any, **more: Any) -> Response:
-        """The agent speaks without being spoken to."""
+        """Let the agent begin without a user message."""
         return await self._turn(None, script, more)
 
     async def decides(self, decision: Any, *script: Any, **more: Any) -> Response:
-        """A person decides on all that is pending: True, False, or an `Approval`."""
+        """Decide on all pending calls: True, False, or an `Approval`."""
         pending = self.last.pending
         if not pending:
-            raise ScriptError(f"there is nothing to decide: no call is pending.\n{self._describe_turn()}")
+            raise ScriptError(f"no call is pending.\n{self._describe_turn()}")
         return await self._turn(None, script, {**more, "approvals": {call.id: decision for call in pending}})
 
     def expect(
@@ -79,12 +82,14 @@ class Dialogue:
         completed: bool | None = None,
         pending: Sequence[str] | None = None,
     ) -> Self:
-        """Fail, with all that is different and the trace, unless the last response is like that.
+        """Raise `ScriptError` with all differences and the trace unless the last response matches.
 
-        `route` and `state` are themselves, or their title or id. `data` holds values that are known, as they are or as
-        JSON has them; None means that there is none. `asks` are the fields that the state asks for, all of them, and
-        `not_asks` some that it must not ask for. `calls` counts model calls. `tools` are the names of those that ran
-        and `pending` of those that wait, in order. `said` is a part of the message.
+        - `route`, `state`: the objects, or their title or id.
+        - `data`: known values, as Python or JSON values; None means that a field has no value.
+        - `asks`: all fields that the state asks for; `not_asks`: fields that it must not ask for.
+        - `calls`: the number of model calls. `tools`: the names of the tools that ran, in order; `pending`: of those
+          that wait for approval.
+        - `said`: a part of the agent's message.
         """
         last = self.last
         asked_fields = last.asks
@@ -93,11 +98,11 @@ class Dialogue:
         data = _validate_mapping("data", data)
         self._check_fields(asks=asks, not_asks=forbidden, data=data)
         if not isinstance(said, str | None):
-            raise ScriptError(f"said is a part of the message, not {said!r:.80}.")
+            raise ScriptError(f"said must be a part of the message as a string, got {said!r:.80}.")
         at_route = (None,) if last.route is None else (last.route.id, last.route.title)
         at_state = (None,) if last.state is None else (last.state.id, last.state.description)
         problems = [
-            f"{argument}: expected {wanted!r}, but it is {found[-1]!r}"
+            f"{argument}: expected {wanted!r}, got {found[-1]!r}"
             for argument, wanted, found in (("route", route, at_route), ("state", state, at_state))
             if wanted is not _UNSET and getattr(wanted, "id", wanted) not in found
         ]
@@ -111,7 +116,7 @@ class Dialogue:
             ("completed", completed, last.completed),
         ):
             if expected is not None and expected != actual:
-                problems.append(f"{argument}: expected {_format_value(expected)}, but it is {_format_value(actual)}")
+                problems.append(f"{argument}: expected {_format_value(expected)}, got {_format_value(actual)}")
         if said is not None and said not in last.message:
             problems.append(f"said: expected {said!r} in {last.message!r}")
         if problems:
@@ -119,7 +124,7 @@ class Dialogue:
         return self
 
     def _check_fields(self, **expectations: Iterable[str] | None) -> None:
-        """Refuse fields that are nowhere: what is expected of them would hold whatever happens."""
+        """Reject unknown field names: an expectation about them could never fail."""
         known = dict.fromkeys(name for route in self._scripted_agent.routes for name in route.schema.fields)
         known |= dict.fromkeys(self.last.session.extracted)
         for argument, names in expectations.items():
@@ -127,7 +132,7 @@ class Dialogue:
             if unknown:
                 available = ", ".join(known) or "none"
                 raise ScriptError(
-                    f"{argument}: no route of the agent has the field {unknown[0]!r}; it knows: {available}."
+                    f"{argument}: no route of the agent has the field {unknown[0]!r}; known fields: {available}."
                 )
 
     def _compare_data(self, data: Mapping[str, Any]) -> list[str]:
@@ -136,14 +141,14 @@ class Dialogue:
         known = self.last.session.extracted
         plain = GatherSchema.from_definition(None, "").plain(known)
         return [
-            f"data: expected {name}={value!r}, but it is {known.get(name)!r}"
+            f"data: expected {name}={value!r}, got {known.get(name)!r}"
             for name, value in data.items()
             if value != known.get(name) and value != plain.get(name)
         ]
 
     @property
     def _has_stored_history(self) -> bool:
-        """Whether the agent itself knows what was said before."""
+        """Whether the agent loads the history itself."""
         return self.agent.memory is not None or self.agent.persistence is not None
 
     async def _turn(self, message: Message | None, script: Sequence[Any], more: Mapping[str, Any]) -> Response:
@@ -173,18 +178,18 @@ class Dialogue:
 
 
 class _DialogueModel(ScriptedModel):
-    """Says so when a reading was asked for and none was scripted."""
+    """A scripted model that explains a missing `understands(...)` step."""
 
     async def _next(self, request: ChatRequest) -> Step:
         understanding = parse_understanding_request(request)
         if understanding is None:
             return await super()._next(request)
         step = await super()._next(request) if self.remaining > 0 else Step()
-        # A reading that fails, and JSON that is broken, may be meant.
+        # An error or invalid JSON in this place may be intended.
         if step.error is None and "{" not in step.reply.text:
             routes, fields = ", ".join(understanding.routes) or "none", ", ".join(understanding.field_names) or "none"
             raise ScriptError(
-                f"the agent asked for a reading (routes: {routes}; fields: {fields}; conditions:"
+                f"the agent asked the model to interpret the message (routes: {routes}; fields: {fields}; conditions:"
                 f" {'; '.join(understanding.conditions.values()) or 'none'}): put understands(...) first."
             )
         return step
@@ -197,8 +202,8 @@ async def play(
     *,
     user: Any = None,
 ) -> list[Response]:
-    """Play a whole conversation. Each entry is one turn: what the user says (None: the agent begins), the model's
-    steps, and last, if you like, a mapping of what to `expect`.
+    """Play a whole conversation. Each entry is one turn: the user's message (None: the agent begins), the model's
+    steps, and optionally a mapping of arguments for `expect`.
 
     >>> import asyncio
     >>> from tellback.agent import Agent
@@ -217,7 +222,7 @@ async def play(
 
 def _validate_entry(entry: Any) -> Sequence[Any]:
     if not isinstance(entry, list | tuple) or not entry or not isinstance(entry[0], str | None):
-        raise ScriptError(f'each turn is like ("Hi!", "Hello!"), what is said first, not {entry!r:.80}.')
+        raise ScriptError(f'each turn must be like ("Hi!", "Hello!"), the user\'s message first, got {entry!r:.80}.')
     return entry
 
 
@@ -225,13 +230,13 @@ def _validate_names(argument: str, value: Any) -> list[str] | None:
     if value is None:
         return None
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-        raise ScriptError(f"{argument} is a list of names, not {value!r:.80}: write {argument}=[...].")
+        raise ScriptError(f"{argument} must be a list of names, got {value!r:.80}: write {argument}=[...].")
     return list(value)
 
 
 def _validate_mapping(argument: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping | None):
-        raise ScriptError(f"{argument} holds values by field, not {value!r:.80}: write {argument}={{...}}.")
+        raise ScriptError(f"{argument} must map fields to values, got {value!r:.80}: write {argument}={{...}}.")
     return value or {}
 
 

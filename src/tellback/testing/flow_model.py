@@ -1,4 +1,4 @@
-"""`FlowModel`: a rule-based model for an agent, so that a flow can be tried without a network."""
+"""`FlowModel`: a rule-based model for an agent, to try a flow without a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tellback.types import message_text
 from tellback.types.ids import fold_name
 
 FieldReader = str | Callable[[str], Any]
-"""A regular expression whose first group is the value, or a function of the message that gives it or None."""
+"""A regular expression whose first group is the value, or a function of the message that returns the value or None."""
 
 MEANT_SCORE, CURRENT_SCORE, OTHER_SCORE = 95, 80, 20
 
@@ -40,17 +40,18 @@ _STOPWORDS = {
 
 
 class FlowModel(FunctionModel):
-    """Understands by rule, and says what the flow would have it say.
+    """A model that interprets messages by rules and replies with the texts of the flow.
 
-    It reads `field: value` and `field is value`, separated by `;` (JSON where a value has such marks), and "forget the
-    field"; of enums the option that is named, and a day (2026-12-01) or a whole number where the route has one field of
-    the kind. `reads` says how other fields are read. A route is meant when a word of its title or conditions is said,
-    or one of `routes[title]`; a condition holds when one of the words of `holds[condition]` is said, and "again" tries
-    a tool again that failed. Its replies are the first canned response that the agent offers, else the state's
-    description and what is asked for.
+    - Values: it reads `field: value` and `field is value`, separated by `;` (JSON if a value contains such characters),
+      and "forget the field". It reads the option of an enum, and a date (2026-12-01) or an integer if the route has one
+      field of that type. `reads` maps other fields to rules.
+    - Routes: a route matches if the message contains a word of its title, its conditions or `routes[title]`.
+    - Conditions: a condition is true if the message contains one of the words in `holds[condition]`. "again" repeats a
+      failed tool.
+    - Replies: the first canned response of the agent, otherwise the description of the state and the missing fields.
 
-    It knows no language: no synonyms, no negation, no earlier messages, and it calls no tools. What it misreads says
-    nothing about your flow; script such a turn with `understands(...)`.
+    It knows no synonyms, no negation and no earlier messages, and calls no tools. An error of these rules says nothing
+    about your flow; script such a turn with `understands(...)`.
 
     >>> import asyncio
     >>> from tellback.agent import Agent
@@ -133,7 +134,7 @@ class FlowModel(FunctionModel):
         return {name: value for name, value in found.items() if value is not None}
 
     def _read_value(self, name: str, schema: Mapping[str, Any], others: Mapping[str, Any], message: str) -> Any:
-        # What is in quotes is a value, whatever it looks like.
+        # Quoted text is always a value.
         masked = _QUOTED.sub(lambda quoted: "\0" * len(quoted.group()), message)
         labelled = re.search(rf"\b{_label_pattern(name)}\s*(?:[:=]|\bis\b)\s*(.+?){_VALUE_END}", masked, re.IGNORECASE)
         if labelled:
@@ -159,13 +160,13 @@ def _validate_reader(name: str, reads: Any) -> FieldReader:
         reader: FieldReader = reads
         return reader
     if not isinstance(reads, str):
-        raise InvalidArgumentError(f"reads[{name!r}] is a regular expression or a function, not {reads!r:.80}.")
+        raise InvalidArgumentError(f"reads[{name!r}] must be a regular expression or a function, got {reads!r:.80}.")
     try:
         groups = re.compile(reads).groups
     except re.error as error:
-        raise InvalidArgumentError(f"reads[{name!r}] is no regular expression: {error}.") from error
+        raise InvalidArgumentError(f"reads[{name!r}] is not a valid regular expression: {error}.") from error
     if groups == 0:
-        raise InvalidArgumentError(f"reads[{name!r}], {reads!r:.80}, has no group: put (...) around the value.")
+        raise InvalidArgumentError(f"reads[{name!r}], {reads!r:.80}, has no group: add (...) around the value.")
     return reads
 
 
@@ -173,13 +174,13 @@ def _validate_word_lists(option: str, lists: Mapping[str, Sequence[str]] | None)
     for name, words in (lists or {}).items():
         if isinstance(words, str):
             raise InvalidArgumentError(
-                f"{option}[{name!r}] is a list of words, not {words!r:.80}: write [{words!r:.80}]."
+                f"{option}[{name!r}] must be a list of words, got {words!r:.80}: write [{words!r:.80}]."
             )
     return {name: tuple(words) for name, words in (lists or {}).items()}
 
 
 def _compose_reply(system: str) -> str:
-    """What a prompt would have said, in its own words."""
+    """Return the reply that a prompt asks for, in the words of the prompt."""
     wording = _WORDING.findall(system.rpartition("# Wording")[2]) if "# Wording" in system else []
     if wording:
         return str(json.loads(wording[0]))
@@ -195,17 +196,17 @@ def _compose_reply(system: str) -> str:
 
 
 def _decode_value(message: str, start: int, end: int) -> Any:
-    """The value there: JSON if it begins like that, else the text."""
+    """Parse a value: JSON if it begins like JSON, otherwise text."""
     if message[start] in '"[{':
         try:
             return json.JSONDecoder().raw_decode(message, start)[0]
         except ValueError:
-            pass  # a text that only looks like it
+            pass  # a text that only looks like JSON
     return message[start:end].strip()
 
 
 def _label_pattern(name: str) -> str:
-    """A field's name as people write it: with or without underscores."""
+    """Return a pattern for a field name with or without underscores."""
     return r"[ _]".join(map(re.escape, name.split("_")))
 
 

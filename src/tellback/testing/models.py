@@ -19,16 +19,16 @@ _call_ids = itertools.count(1)
 
 
 class ScriptError(AssertionError):
-    """The conversation did not go as scripted."""
+    """The conversation differs from the script."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One scripted answer.
+    """One scripted reply.
 
     `expect` is checked against the request first: a text that the last message must contain, or a function that
-    returns false or raises when the request is wrong. `chunks` says how the text is streamed. A step with `error`
-    raises it, after its text has been streamed. `delay` is in seconds, before the answer.
+    returns false or raises if the request is wrong. `chunks` are the pieces in which the text is streamed. A step with
+    `error` raises it after its text is streamed. `delay` is the number of seconds before the reply.
     """
 
     reply: ChatReply = ChatReply()
@@ -48,7 +48,7 @@ def says(
     expect: Expectation = None,
     delay: float = 0,
 ) -> Step:
-    """The model answers with text, streamed in pieces of `chunks` characters or in the pieces given.
+    """Return a step that replies with text, streamed in pieces of `chunks` characters or in the given pieces.
 
     >>> says("Hello!", chunks=3).chunks
     ('Hel', 'lo!')
@@ -72,8 +72,9 @@ def calls(
     delay: float = 0,
     **input: Any,
 ) -> Step:
-    """The model calls a tool: `calls("add", x=1, y=2)`, or `calls("add", {"x": 1, "y": 2})` where names would clash;
-    or several: `calls(ToolCall(...), ToolCall(...))`. `saying` is text before the call.
+    """Return a step that calls a tool: `calls("add", x=1, y=2)`, or `calls("add", {"x": 1, "y": 2})` if names clash.
+
+    Several calls: `calls(ToolCall(...), ToolCall(...))`. `saying` is text before the call.
 
     >>> calls("add", x=1, y=2).reply.tool_calls[0].input
     {'x': 1, 'y': 2}
@@ -87,7 +88,7 @@ def calls(
 
 
 def answers(value: Any, *, expect: Expectation = None, usage: ChatUsage | None = None) -> Step:
-    """The model answers with a value as JSON, for `output_type`.
+    """Return a step that replies with a value as JSON, for `output_type`.
 
     >>> answers({"city": "Rome"}).reply.text
     '{"city":"Rome"}'
@@ -96,7 +97,7 @@ def answers(value: Any, *, expect: Expectation = None, usage: ChatUsage | None =
 
 
 def raises(error: BaseException, *, after: str = "", expect: Expectation = None, delay: float = 0) -> Step:
-    """The model fails, when streaming after it has said `after`.
+    """Return a step that raises an error; in a stream, after the text `after`.
 
     >>> raises(TimeoutError(), after="Hel").reply.text
     'Hel'
@@ -105,7 +106,7 @@ def raises(error: BaseException, *, after: str = "", expect: Expectation = None,
 
 
 class _StepModel(ModelBase):
-    """A model that answers each request with a step."""
+    """The base class of models that answer each request with a step."""
 
     async def _next(self, request: ChatRequest) -> Step:
         raise NotImplementedError
@@ -128,11 +129,11 @@ class _StepModel(ModelBase):
 
 
 class ScriptedModel(_StepModel):
-    """Answers with the steps of a script, in order.
+    """A model that replies with the steps of a script, in order.
 
-    A step is made by `says`, `calls`, `answers` or `raises`; a plain str, a `ChatReply`, an exception, or a function
-    from the request to any of these will do. A call past the script's end raises `ScriptError`; so do steps left over,
-    at the end of a `with` block or by `assert_done()`. `requests` holds what the model was asked.
+    A step is built by `says`, `calls`, `answers` or `raises`. A str, a `ChatReply`, an exception, or a function from
+    the request to one of these is accepted too. A request after the end of the script raises `ScriptError`. So do
+    unused steps at the end of a `with` block or in `assert_done()`. `requests` contains the requests so far.
 
     >>> import asyncio
     >>> with ScriptedModel([says("Hello!", expect="Hi")]) as model:
@@ -156,11 +157,11 @@ class ScriptedModel(_StepModel):
 
     @property
     def remaining(self) -> int:
-        """How many steps have not been used."""
+        """The number of unused steps."""
         return len(self._script) - len(self.requests)
 
     def assert_done(self) -> None:
-        """Fail if any step has not been used."""
+        """Raise `ScriptError` if a step is unused."""
         if self.remaining > 0:
             unused = ", ".join(map(_describe_step, self._script[len(self.requests) :]))
             raise ScriptError(f"{self.remaining} of {len(self._script)} scripted steps were not used: {unused}")
@@ -170,14 +171,16 @@ class ScriptedModel(_StepModel):
         self.requests.append(request)
         last = message_text(request.messages[-1]) if request.messages else ""
         if number >= len(self._script):
-            raise ScriptError(f"call {number + 1} was not scripted (the script has {len(self._script)}): {last!r}")
+            raise ScriptError(
+                f"call {number + 1} was not scripted (the script has {len(self._script)} steps): {last!r}"
+            )
         step = as_step(self._script[number], request)
         _check_expectation(step.expect, request, last, number + 1)
         return step
 
 
 def stream_step(step: Step) -> Iterator[ReplyDelta]:
-    """The deltas of a step; raises its error after them."""
+    """Yield the deltas of a step, then raise its error."""
     if step.error is None:
         yield from reply_deltas(step.reply, step.chunks)
         return
@@ -187,7 +190,7 @@ def stream_step(step: Step) -> Iterator[ReplyDelta]:
 
 
 def as_step(entry: Any, request: ChatRequest) -> Step:
-    """A script's entry as a step."""
+    """Convert an entry of a script to a step."""
     if isinstance(entry, Step):
         return entry
     if isinstance(entry, str):
@@ -208,9 +211,9 @@ def _check_expectation(expect: Expectation, request: ChatRequest, last_text: str
         return
     if isinstance(expect, str):
         if expect not in last_text:
-            raise ScriptError(f"call {number}: expected {expect!r} in the last message, which is {last_text!r}")
+            raise ScriptError(f"call {number}: expected {expect!r} in the last message, got {last_text!r}")
     elif expect(request) is False:
-        raise ScriptError(f"call {number}: the request is not as expected: {request!r}")
+        raise ScriptError(f"call {number}: expect(request) returned false for {request!r}")
 
 
 def _describe_step(entry: Any) -> str:
@@ -224,9 +227,9 @@ def _describe_step(entry: Any) -> str:
 
 
 class FunctionModel(_StepModel):
-    """Answers with what a function makes of the request: a str, a `ChatReply`, or a step such as `calls(...)`.
+    """A model whose replies come from a function of the request: a str, a `ChatReply`, or a step such as `calls(...)`.
 
-    The function may be async. `stream_fn(request)`, an async generator of deltas, is used for streams when given.
+    The function may be async. `stream_fn(request)`, an async generator of deltas, is used for streams if passed.
 
     >>> import asyncio
     >>> model = FunctionModel(lambda request: f"You said {request.messages[-1].content!r}.")

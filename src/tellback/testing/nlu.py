@@ -1,6 +1,6 @@
 """`understands`: a scripted result of natural-language understanding, in terms of the flow instead of the prompt.
 
-It parses the prompt by which an agent asks its model to understand a message."""
+It parses the prompt with which an agent asks its model to interpret a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FIELD_LINE = re.compile(r"^- (\w+)\.(.+?): (\{.*\})$|^  where \$defs is (\{.*\})$", re.MULTILINE)
 _ROUTE_LINE = re.compile(r"^- (\w+): (.*)$", re.MULTILINE)
 _AFTER_TITLE = re.compile(r"(\. .*)?( When: .*)?( \(completed\))?", re.IGNORECASE)
-"""What may follow a route's title: its description, its conditions, and that it is completed."""
+"""The text after a route's title in the prompt: its description, its conditions, and whether it is completed."""
 _CURRENT_ROUTE = re.compile(r"^Current route: (\w+)", re.MULTILINE)
 _CONDITION_LINE = re.compile(r"^(c\d+): (.*)$", re.MULTILINE)
 _ANSWER_PARTS = frozenset(("routes", "data", "conditions"))
@@ -30,8 +30,10 @@ _ANSWER_PARTS = frozenset(("routes", "data", "conditions"))
 
 @dataclass(frozen=True, slots=True)
 class UnderstandingRequest:
-    """What may be understood: routes with what is said of them, fields with their schemas by route, and conditions by
-    their keys. `parts` are those that an answer may have, `current` is the key of the current route."""
+    """The content of an interpretation prompt: routes with their text, field schemas by route, and conditions by key.
+
+    `parts` are the allowed parts of an answer, `current` is the key of the current route.
+    """
 
     parts: frozenset[str] = frozenset()
     routes: Mapping[str, str] = field(default_factory=dict)
@@ -41,12 +43,12 @@ class UnderstandingRequest:
 
     @property
     def field_names(self) -> list[str]:
-        """The fields as the model calls them."""
+        """The fields by their names in the prompt."""
         return [f"{key}.{name}" for key, each in self.fields.items() for name in each]
 
 
 def parse_understanding_request(request: ChatRequest) -> UnderstandingRequest | None:
-    """What a request asks to be understood, or None if it asks for something else."""
+    """Parse a request; return None if it does not ask the model to interpret a message."""
     parts = frozenset((request.output_schema or {}).get("properties", {}))
     if not parts & _ANSWER_PARTS:
         return None
@@ -62,7 +64,7 @@ def parse_understanding_request(request: ChatRequest) -> UnderstandingRequest | 
 
 
 def has_title(description: str, title: str) -> bool:
-    """Whether what is said of a route begins with that title, and not with a longer one.
+    """Whether the text of a route begins with this title, and not with a longer one.
 
     >>> has_title("Book. Flights only. When: the user flies.", "Book"), has_title("Book a flight", "Book")
     (True, False)
@@ -71,7 +73,7 @@ def has_title(description: str, title: str) -> bool:
 
 
 def search_group(pattern: re.Pattern[str], text: str) -> str | None:
-    """The first group of the first match, or None."""
+    """Return the first group of the first match, or None."""
     match = pattern.search(text)
     return None if match is None else match.group(1)
 
@@ -90,7 +92,7 @@ def _parse_schemas(system: str) -> dict[str, dict[str, Any]]:
 
 
 def _resolve_schema(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's schema without the reference or the null beside it."""
+    """Return a field's schema without its reference or null alternative."""
     if "$ref" in schema:
         target: dict[str, Any] = definitions.get(schema["$ref"].removeprefix("#/$defs/"), schema)
         return target
@@ -109,12 +111,14 @@ def understands(
     usage: ChatUsage | None = None,
     **fields: Any,
 ) -> Callable[[ChatRequest], Step]:
-    """A step of a `ScriptedModel`: how it reads a message.
+    """Return a step for `ScriptedModel`: how the model interprets a message.
 
-    `route` is the one that is meant, itself or by its title; `scores` gives several. Keywords are the values that the
-    message states; `data` holds those whose names clash; of a field that several routes have, that of the route that
-    is meant, else of the current one. `forget` are fields that are taken back, `holds` conditions that hold, in the
-    words of the agent. What the agent did not ask for cannot be understood: the script fails.
+    - `route`: the route that the message is about, as an object or title; `scores` rates several routes.
+    - Keywords are the values in the message; `data` contains values whose names clash. If several routes have a field,
+      the value belongs to `route`, otherwise to the current route.
+    - `forget`: fields that the user takes back. `holds`: conditions that are true, in the agent's words.
+
+    A route, field or condition that the prompt does not contain raises `ScriptError`.
 
     >>> from tellback.agent import Agent
     >>> from tellback.testing import ScriptedModel, says
@@ -126,15 +130,13 @@ def understands(
     """
     for what, item in (("forget", forget), ("holds", holds)):
         if isinstance(item, str):
-            raise InvalidArgumentError(f"{what} is a list, not {item!r:.80}: write {what}=[...].")
+            raise InvalidArgumentError(f"{what} must be a list, got {item!r:.80}: write {what}=[...].")
     stated = {**(data or {}), **fields}
 
     def step(request: ChatRequest) -> Step:
         understanding = parse_understanding_request(request)
         if understanding is None:
-            raise ScriptError(
-                "understands(...) was scripted here, but the agent asked for an answer, not for a reading."
-            )
+            raise ScriptError("the script has understands(...) here, but the agent asked the model for a reply.")
         answer: dict[str, Any] = {}
         route_scores = {**(scores or {}), **({} if route is None else {route: score})}
         if route_scores or "routes" in understanding.parts:
@@ -155,7 +157,7 @@ def understands(
 
 
 def _route_key(route: Route | str, understanding: UnderstandingRequest) -> str:
-    """What the model calls a route."""
+    """Return the key of a route in the prompt."""
     title = route if isinstance(route, str) else route.title
     found = (
         _match_scored_routes(route, sanitize_line(title), understanding)
@@ -164,17 +166,17 @@ def _route_key(route: Route | str, understanding: UnderstandingRequest) -> str:
     )
     if not found:
         available = ", ".join(understanding.routes or understanding.fields) or "none"
-        raise ScriptError(f"the route {title!r} was not asked about; the agent asked about: {available}.")
+        raise ScriptError(f"the prompt does not contain the route {title!r}; it contains: {available}.")
     if not isinstance(route, str):
         found = _match_similar_routes(route, found, understanding)
     if len(found) > 1:
         advice = "pass the route itself" if isinstance(route, str) else "give them different titles"
-        raise ScriptError(f"several routes are called {title!r} ({', '.join(found)}): {advice}.")
+        raise ScriptError(f"several routes have the title {title!r} ({', '.join(found)}): {advice}.")
     return found[0]
 
 
 def _match_scored_routes(route: Route | str, title: str, understanding: UnderstandingRequest) -> list[str]:
-    """The routes with that title; of those that merely may have it, the ones whose title cannot be longer."""
+    """Return the routes with a title. If several texts begin with it, prefer those whose title cannot be longer."""
     found = [key for key, description in understanding.routes.items() if has_title(description, title)]
     if isinstance(route, str):
         return [key for key in found if not understanding.routes[key].startswith(f"{title}. ")] or found
@@ -182,17 +184,17 @@ def _match_scored_routes(route: Route | str, title: str, understanding: Understa
 
 
 def _match_only_route(route: Route | str, title: str, understanding: UnderstandingRequest) -> list[str]:
-    """The only route, whose score is not asked for and whose title is not said: its key is made of that."""
-    from tellback.types.ids import slug  # tests of other things need no agents
+    """Find the only route of a prompt that does not contain its title: the key is derived from the title."""
+    from tellback.types.ids import slug  # imported here: other tests do not need agents
 
     keys = (slug(title) or "route", getattr(route, "key", None))
     return [key for key in understanding.fields if key in keys]
 
 
 def _match_similar_routes(route: Route, keys: list[str], understanding: UnderstandingRequest) -> list[str]:
-    """Of routes with one title, those that are like this one.
+    """Select the routes that match this one among routes with the same title.
 
-    A route has the key that its last agent gave it, which need not be the agent that asks: it decides last.
+    The key decides last: it is the one that the route's last agent assigned, which may be another agent.
     """
     description = route.title + (f". {route.description}" if route.description else "")
     description = sanitize_line(description + (f" When: {'; '.join(route.conditions)}." if route.conditions else ""))
@@ -206,7 +208,7 @@ def _match_similar_routes(route: Route, keys: list[str], understanding: Understa
 
 
 def _field_key(name: str, understanding: UnderstandingRequest, route: Route | str | None) -> str:
-    """What the model calls a field: of the route that is meant, the only one that has it, or the current one."""
+    """Return a field's name in the prompt: of the scripted route, of the only route with it, or of the current one."""
     if route is not None:
         key = _route_key(route, understanding)
         if name in understanding.fields.get(key, {}):
@@ -214,18 +216,18 @@ def _field_key(name: str, understanding: UnderstandingRequest, route: Route | st
     found = [key for key, each in understanding.fields.items() if name in each]
     if not found:
         available = ", ".join(understanding.field_names) or "none"
-        raise ScriptError(f"the field {name!r} was not asked about; the agent asked about: {available}.")
+        raise ScriptError(f"the prompt does not contain the field {name!r}; it contains: {available}.")
     if len(found) > 1 and understanding.current_route in found:
         return f"{understanding.current_route}.{name}"
     if len(found) > 1:
-        raise ScriptError(f"the field {name!r} is in several routes ({', '.join(found)}): say which with route=... .")
+        raise ScriptError(f"several routes have the field {name!r} ({', '.join(found)}): pass route=... .")
     return f"{found[0]}.{name}"
 
 
 def _condition_keys(text: str, understanding: UnderstandingRequest) -> list[str]:
-    """The keys of a condition, which the prompt has on one line."""
+    """Return the keys of a condition, which is on one line in the prompt."""
     found = [key for key, each in understanding.conditions.items() if each == sanitize_line(text)]
     if not found:
         available = "; ".join(understanding.conditions.values()) or "none"
-        raise ScriptError(f"the condition {text!r} was not asked about; the agent asked about: {available}.")
+        raise ScriptError(f"the prompt does not contain the condition {text!r}; it contains: {available}.")
     return found

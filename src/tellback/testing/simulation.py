@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from tellback.chat import Model
 
 _UNQUOTED = re.compile(r"\w[\w '/-]*")
-"""A text that can be told from what stands around it without quotes."""
+"""A value that needs no quotes to be recognized within a message."""
 
 Outcome = Literal["completed", "gave up", "waits", "too long"]
 
 GOODBYE = "GOODBYE"
 USER_PROMPT = f"""\
-You play a person who talks to an assistant. Write that person's next message and nothing else, short, as people \
-write. Say only what these facts say; of what is not among them you know nothing. Answer what you are asked. If the \
-assistant cannot help, or you have what you want, write {GOODBYE} and nothing else."""
+You play a person who talks to an assistant. Write only that person's next message, short, as people write. Use only \
+these facts; you know nothing else. Answer what the assistant asks. If the assistant cannot help, or you have what you \
+want, write {GOODBYE} and nothing else."""
 
 
 class SimulatedUser:
-    """Plays the user of an agent.
+    """A simulated user of an agent.
 
-    Without a `model` it goes by rule: it says its `goal`, then answers what the agent's state asks for from `facts`,
-    as `field: value`, with `eager` further facts each time. `changes` are values it settles on later, each told once,
-    in order, after the one before it. Asked for nothing, it `agrees`. After `patience` messages that told nothing new
-    and moved nothing it gives up.
+    Without a `model`, it follows rules: it sends its `goal`, then answers what the agent's state asks for from `facts`
+    as `field: value`, with `eager` more facts in each message. `changes` are later values of facts; it sends each of
+    them once, in order. If nothing is asked, it sends `agrees`. It gives up after `patience` messages without new facts
+    and without progress.
 
-    With a `model`, that writes the messages from goal and facts. `route` is what must be completed, any if left out.
+    With a `model`, the model writes the messages from goal and facts. `route` is the route to complete; default: any.
 
     >>> user = SimulatedUser("I want to fly", {"destination": "Rome"}, changes={"destination": ["Oslo"]})
     >>> user.goal
@@ -65,12 +65,12 @@ class SimulatedUser:
         self.patience = patience
         for name, values in (changes or {}).items():
             if name not in self.facts or isinstance(values, str):
-                raise InvalidArgumentError(f"changes are lists of later values of facts, not {name}={values!r:.80}.")
+                raise InvalidArgumentError(f"changes must map facts to lists of values, got {name}={values!r:.80}.")
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedExchange:
-    """What the user said, or a person's decision in words, and what the agent responded."""
+    """A message of the user (or a decision as text) and the agent's response."""
 
     message: str
     response: Response
@@ -78,7 +78,7 @@ class SimulatedExchange:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """How it went: "completed", "gave up", "waits" (for a decision) or "too long". `str` is the dialogue to read."""
+    """The outcome: "completed", "gave up", "waits" (for a decision) or "too long". `str()` renders the dialogue."""
 
     outcome: Outcome
     exchanges: tuple[SimulatedExchange, ...]
@@ -87,7 +87,7 @@ class Simulation:
 
     @property
     def session(self) -> SessionState:
-        """Where the conversation stands."""
+        """The session after the last exchange."""
         return self.exchanges[-1].response.session if self.exchanges else self.initial_session
 
     def __str__(self) -> str:
@@ -105,11 +105,10 @@ async def simulate(
     approve: Any = None,
     **more: Any,
 ) -> Simulation:
-    """Let a simulated user talk to an agent until its route is completed, it gives up, or `max_turns` are over.
+    """Let a simulated user talk to an agent until its route is completed, it gives up, or after `max_turns`.
 
-    `approve` decides calls that wait for a person: True, False, an `Approval`, or a function of the call, async or not,
-    that gives one; without, the simulation ends there. `more` goes to `agent.respond`, such as the `user` whose memory
-    is meant.
+    `approve` decides on pending calls: True, False, an `Approval`, or a function (async or not) of the call that
+    returns one. Without it, the simulation ends at a pending call. `more` is passed to `agent.respond`, such as `user`.
 
     >>> import asyncio
     >>> from tellback.agent import END_ROUTE, Agent
@@ -125,7 +124,7 @@ async def simulate(
     (completed)
     """
     if max_turns < 1:
-        raise InvalidArgumentError(f"max_turns is at least 1, not {max_turns!r:.80}.")
+        raise InvalidArgumentError(f"max_turns must be an integer of at least 1, got {max_turns!r:.80}.")
     _validate_user(agent, user)
     initial_session = await _load_initial_session(agent, session)
     speaker = _ModelSpeaker(user) if user.model is not None else _RuleBasedSpeaker(user)
@@ -155,13 +154,15 @@ async def simulate(
 def _validate_user(agent: Agent, user: SimulatedUser) -> None:
     titles = [route.title for route in agent.routes]
     if user.route is not None and user.route not in titles:
-        raise InvalidArgumentError(f"{agent.place} has no route {user.route!r:.80}: it has {_join_names(titles)}.")
+        raise InvalidArgumentError(f"{agent.place} has no route {user.route!r:.80}; its routes: {_join_names(titles)}.")
     if user.model is not None:
-        return  # what else such a user knows is for its model to tell
+        return  # the model may use facts that are not fields
     fields = list(dict.fromkeys(name for route in agent.routes for name in route.schema.fields))
     unknown = [name for name in user.facts if name not in fields]
     if unknown:
-        raise InvalidArgumentError(f"{agent.place} gathers no {unknown[0]!r:.80}: facts can be {_join_names(fields)}.")
+        raise InvalidArgumentError(
+            f"{agent.place} does not gather {unknown[0]!r:.80}; its fields: {_join_names(fields)}."
+        )
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -183,7 +184,7 @@ async def _decide(approve: Any, call: ToolCall) -> Any:
 
 
 class _RuleBasedSpeaker:
-    """Says what was asked for."""
+    """Answers by rules what the agent asks for."""
 
     def __init__(self, user: SimulatedUser) -> None:
         self._user = user
@@ -193,7 +194,7 @@ class _RuleBasedSpeaker:
         self._last_standing: Any = None
 
     async def next(self, response: Response | None) -> str | None:
-        """The next message, or None to give up."""
+        """Return the next message, or None to give up."""
         if response is None:
             return "; ".join([self._user.goal, *self._state_facts(self._unstated()[: self._user.eager])])
         asked_fields = response.asks
@@ -229,19 +230,19 @@ class _RuleBasedSpeaker:
 
 
 class _ModelSpeaker:
-    """Says what a model makes of the goal and the facts."""
+    """Lets a model write the messages from the goal and the facts."""
 
     def __init__(self, user: SimulatedUser) -> None:
         self._user = user
         self._messages: list[Message] = []
 
     async def next(self, response: Response | None) -> str | None:
-        """The next message, or None to give up."""
+        """Return the next message, or None to give up."""
         from tellback.chat import ChatOptions
         from tellback.chat.dispatch import dispatch_chat
 
         user = self._user
-        # Seen from the other side: what the agent says is what this model is told.
+        # The roles are swapped: the agent's messages are user messages for this model.
         self._messages.append(user_message("(The assistant waits: begin.)" if response is None else response.message))
         later = "".join(f"\nLater you change your mind: {dump_json({name: v})}" for name, v in user.changes.items())
         system = f"{USER_PROMPT}\n\nWhat you want: {user.goal}\nFacts: {dump_json(user.facts)}{later}"

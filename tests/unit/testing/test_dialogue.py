@@ -50,15 +50,15 @@ async def test_what_is_not_as_expected_is_told_with_the_trace() -> None:
         )
     message = str(failure.value)
     for line in (
-        "route: expected None, but it is 'Book a flight'",
-        "state: expected 'Offer the flights found', but it is 'Ask when and how many'",
-        "data: expected destination='Oslo', but it is 'Rome'",
-        "asks: expected ['passengers'], but it is ['departure', 'passengers']",
-        "not_asks: expected [], but it is ['departure']",
-        "calls: expected 1, but it is 2",
-        "tools: expected ['search_flights'], but it is []",
-        "pending: expected ['pay'], but it is []",
-        "completed: expected True, but it is False",
+        "route: expected None, got 'Book a flight'",
+        "state: expected 'Offer the flights found', got 'Ask when and how many'",
+        "data: expected destination='Oslo', got 'Rome'",
+        "asks: expected ['passengers'], got ['departure', 'passengers']",
+        "not_asks: expected [], got ['departure']",
+        "calls: expected 1, got 2",
+        "tools: expected ['search_flights'], got []",
+        "pending: expected ['pay'], got []",
+        "completed: expected True, got False",
         "said: expected 'Where' in 'When?'",
         "skipped: Ask where to (destination is known)",
         "known: destination='Rome'",
@@ -72,7 +72,7 @@ async def test_steps_that_are_left_over_or_missing_fail() -> None:
         await Dialogue(agent).says("Fly", understands(route=book), says("Where to?"), says("Hm?"))
     with pytest.raises(ScriptError, match="call 2 was not scripted"):
         await Dialogue(agent).says("Fly", understands(route=book))
-    with pytest.raises(ScriptError, match="nobody has spoken yet"):
+    with pytest.raises(ScriptError, match="there is no response yet"):
         Dialogue(agent).expect(calls=1)
 
 
@@ -212,20 +212,20 @@ def test_a_domain_of_a_copy_is_not_the_originals() -> None:
 @pytest.mark.parametrize(
     ("expected", "pattern"),
     [
-        ({"asks": "destination"}, r"asks is a list of names, not 'destination': write asks=\[...\]"),
-        ({"not_asks": "departure"}, "not_asks is a list of names"),
-        ({"tools": "search_flights"}, "tools is a list of names"),
-        ({"pending": "pay"}, "pending is a list of names"),
-        ({"asks": {"destination": "Rome"}}, "asks is a list of names"),
-        ({"not_asks": 3}, "not_asks is a list of names, not 3"),
+        ({"asks": "destination"}, r"asks must be a list of names, got 'destination': write asks=\[...\]"),
+        ({"not_asks": "departure"}, "not_asks must be a list of names"),
+        ({"tools": "search_flights"}, "tools must be a list of names"),
+        ({"pending": "pay"}, "pending must be a list of names"),
+        ({"asks": {"destination": "Rome"}}, "asks must be a list of names"),
+        ({"not_asks": 3}, "not_asks must be a list of names, got 3"),
         (
             {"not_asks": ["e-mail"]},
-            "not_asks: no route of the agent has the field 'e-mail'; it knows: destination, .*city",
+            "not_asks: no route of the agent has the field 'e-mail'; known fields: destination, .*city",
         ),
         ({"asks": ["e-mail"]}, "asks: no route of the agent has the field 'e-mail'"),
         ({"data": {"e-mail": None}}, "data: no route of the agent has the field 'e-mail'"),
-        ({"data": ["destination"]}, r"data holds values by field, not \['destination'\]: write data={...}"),
-        ({"said": ["Where"]}, r"said is a part of the message, not \['Where'\]"),
+        ({"data": ["destination"]}, r"data must map fields to values, got \['destination'\]: write data={...}"),
+        ({"said": ["Where"]}, r"said must be a part of the message as a string, got \['Where'\]"),
     ],
 )
 async def test_an_expectation_that_cannot_fail_or_be_met_is_refused(expected: dict[str, Any], pattern: str) -> None:
@@ -243,7 +243,7 @@ async def test_a_script_without_a_reading_is_told_what_was_asked(script: tuple[A
     with pytest.raises(ScriptError) as failure:
         await Dialogue(agent).says("Hi", *script)
     assert str(failure.value) == (
-        "the agent asked for a reading (routes: book_a_flight, tell_the_weather; fields: book_a_flight.destination,"
+        "the agent asked the model to interpret the message (routes: book_a_flight, tell_the_weather; fields: book_a_flight.destination,"
         " book_a_flight.departure, book_a_flight.passengers, tell_the_weather.city; conditions: none):"
         " put understands(...) first."
     )
@@ -258,5 +258,5 @@ async def test_a_reading_may_be_broken_on_purpose() -> None:
 
 @pytest.mark.parametrize("entry", ["Hi!", (), 7, (says("Hello!"),), {"Hi!": "Hello!"}])
 async def test_a_turn_to_play_is_taken_whole(entry: Any) -> None:
-    with pytest.raises(ScriptError, match=r"each turn is like .*, not"):
+    with pytest.raises(ScriptError, match=r"each turn must be like .*, got"):
         await play(Agent("Wanda"), [entry])

@@ -74,7 +74,7 @@ async def test_values_go_to_the_route_that_is_meant_or_the_only_one_that_has_the
 
 async def test_a_field_of_several_routes_needs_the_route() -> None:
     agent, _, _ = two_routes()
-    with pytest.raises(ScriptError, match=r"'city' is in several routes .*: say which with route="):
+    with pytest.raises(ScriptError, match=r"several routes have the field 'city' .*: pass route="):
         await read_turn(agent, understands(city="Rome"))
 
 
@@ -100,11 +100,11 @@ async def test_usage_can_be_told() -> None:
 @pytest.mark.parametrize(
     ("reading", "pattern"),
     [
-        (understands(route="Fly to Mars"), "the route 'Fly to Mars' was not asked about.*book_a_table"),
-        (understands(scores={"Fly to Mars": 5}), "the route 'Fly to Mars' was not asked about"),
-        (understands(planet="Mars"), "the field 'planet' was not asked about.*tell_the_weather.city"),
-        (understands(forget=["planet"]), "the field 'planet' was not asked about"),
-        (understands(holds=["the user is on Mars"]), "the condition 'the user is on Mars' was not asked about.*hurry"),
+        (understands(route="Fly to Mars"), "does not contain the route 'Fly to Mars'.*book_a_table"),
+        (understands(scores={"Fly to Mars": 5}), "does not contain the route 'Fly to Mars'"),
+        (understands(planet="Mars"), "does not contain the field 'planet'.*tell_the_weather.city"),
+        (understands(forget=["planet"]), "does not contain the field 'planet'"),
+        (understands(holds=["the user is on Mars"]), "does not contain the condition 'the user is on Mars'.*hurry"),
     ],
 )
 async def test_what_was_not_asked_for_cannot_be_understood(reading: Any, pattern: str) -> None:
@@ -115,19 +115,19 @@ async def test_what_was_not_asked_for_cannot_be_understood(reading: Any, pattern
 
 async def test_an_answer_is_no_reading() -> None:
     agent = Agent("Wanda", model=ScriptedModel([understands()]))
-    with pytest.raises(ScriptError, match="asked for an answer, not for a reading"):
+    with pytest.raises(ScriptError, match="asked the model for a reply"):
         await agent.respond("Hi")
 
 
 def test_a_structured_answer_of_another_kind_is_no_reading() -> None:
     request = ChatRequest((user_message("Hi"),), output_schema={"type": "object", "properties": {"answer": {}}})
-    with pytest.raises(ScriptError, match="not for a reading"):
+    with pytest.raises(ScriptError, match="asked the model for a reply"):
         understands()(request)
 
 
 def test_a_structured_answer_without_properties_is_no_reading() -> None:
     request = ChatRequest((user_message("Hi"),), output_schema={"type": "array", "items": {"type": "string"}})
-    with pytest.raises(ScriptError, match="not for a reading"):
+    with pytest.raises(ScriptError, match="asked the model for a reply"):
         understands()(request)
 
 
@@ -222,13 +222,15 @@ async def test_routes_of_one_title_are_told_apart_by_what_else_they_are(
     Agent("Rita", routes=routes[::-1])
     for route in routes:
         assert await route_of_reading(agent, understands(route=route)) == route.id
-    with pytest.raises(ScriptError, match=r"several routes are called 'Book' \(book, book_2\): pass the route itself"):
+    with pytest.raises(
+        ScriptError, match=r"several routes have the title 'Book' \(book, book_2\): pass the route itself"
+    ):
         await route_of_reading(agent, understands(route="Book"))
 
 
 async def test_routes_that_cannot_be_told_apart_are_not_guessed() -> None:
     agent = Agent("Wanda", routes=[book_route("one"), book_route("another")])
-    with pytest.raises(ScriptError, match=r"several routes are called 'Book' .*: give them different titles"):
+    with pytest.raises(ScriptError, match=r"several routes have the title 'Book' .*: give them different titles"):
         await route_of_reading(agent, understands(route=_with_key(book_route("third"), "book_3")))
 
 
@@ -260,7 +262,7 @@ async def test_a_condition_of_several_lines_can_hold() -> None:
 
 
 def test_lists_are_not_texts() -> None:
-    with pytest.raises(InvalidArgumentError, match="holds is a list, not 'the user is sad'"):
+    with pytest.raises(InvalidArgumentError, match="holds must be a list, got 'the user is sad'"):
         understands(holds="the user is sad")
     with pytest.raises(InvalidArgumentError, match=r"write forget=\[...\]"):
         understands(forget="city")
