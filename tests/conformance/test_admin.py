@@ -44,7 +44,7 @@ def without_export_time(export: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in export.items() if name != "exported_at"}
 
 
-async def test_an_export_holds_all_of_the_user_and_nothing_of_others(admin: Admin, maya: User) -> None:
+async def test_an_export_contains_all_data_of_the_user_and_none_of_others(admin: Admin, maya: User) -> None:
     export = await admin.export_user_data()
     assert export["user"] == {"tenant_id": "acme", "app_id": "default", "user_id": "maya"}
     assert export["format_version"] == 1
@@ -60,7 +60,7 @@ async def test_an_export_holds_all_of_the_user_and_nothing_of_others(admin: Admi
     assert all(export[name] for name in ("entities", "bindings", "jobs", "usage", "events"))
 
 
-async def test_the_export_of_nobody_is_empty(tb: Tellback) -> None:
+async def test_the_export_of_an_unknown_user_is_empty(tb: Tellback) -> None:
     export = await tb.user("nobody").admin.export_user_data()
     collections = {name: value for name, value in export.items() if isinstance(value, list)}
     assert set(collections) == {
@@ -79,7 +79,7 @@ async def test_the_export_of_nobody_is_empty(tb: Tellback) -> None:
     assert not any(collections.values())
 
 
-async def test_a_json_file_holds_the_same_as_the_dict(admin: Admin, tmp_path: Path) -> None:
+async def test_a_json_file_has_the_same_content_as_the_dict(admin: Admin, tmp_path: Path) -> None:
     path = tmp_path / "maya.json"
     report = await admin.export_user_data(to=path)
     exported = json.loads(path.read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ async def test_a_conversation_that_closes_by_itself_is_exported(tb: Tellback, tm
     assert json.loads((tmp_path / "nadia.json").read_text())["conversations"][0]["close_after"] == 3_600.0
 
 
-async def test_a_zip_holds_a_file_for_each_collection_and_a_manifest(admin: Admin, tmp_path: Path) -> None:
+async def test_a_zip_contains_a_file_per_collection_and_a_manifest(admin: Admin, tmp_path: Path) -> None:
     report = await admin.export_user_data(to=str(tmp_path / "maya.ZIP"))
     export = await admin.export_user_data()
     with zipfile.ZipFile(tmp_path / "maya.ZIP") as archive:
@@ -115,27 +115,27 @@ async def test_a_zip_holds_a_file_for_each_collection_and_a_manifest(admin: Admi
 
 
 @pytest.mark.parametrize("format", ["json", "zip", None])
-async def test_an_opened_file_is_written_to_and_left_open(admin: Admin, format: Any) -> None:
+async def test_an_open_file_is_written_and_not_closed(admin: Admin, format: Any) -> None:
     file = io.BytesIO()
     report = await admin.export_user_data(to=file, format=format)
     assert report.path is None
     assert file.getvalue()[:1] == (b"P" if format == "zip" else b"{")
 
 
-async def test_a_stream_gives_messages_after_their_conversation(admin: Admin) -> None:
+async def test_a_stream_yields_messages_after_their_conversation(admin: Admin) -> None:
     found = [(name, record["id"]) async for name, record in admin.export_stream() if "id" in record]
     assert [name for name, _ in found[:5]] == ["conversations", "messages", "messages", "messages", "spaces"]
     assert len(found) == len(set(found))
 
 
-async def test_progress_is_told(admin: Admin) -> None:
+async def test_progress_is_reported(admin: Admin) -> None:
     seen: list[int] = []
     export = await admin.export_user_data(on_progress=seen.append)
     assert seen == list(range(1, len(seen) + 1))
     assert len(seen) == 3 + sum(len(value) for value in export.values() if isinstance(value, list))
 
 
-async def test_vectors_come_when_asked_for(admin: Admin) -> None:
+async def test_vectors_are_exported_on_request(admin: Admin) -> None:
     plain = (await admin.export_user_data())["atoms"][0]
     atom_with_vector = (await admin.export_user_data(include_vectors=True))["atoms"][0]
     assert "vectors" not in plain
@@ -196,7 +196,7 @@ async def test_nothing_is_deleted_without_confirmation(admin: Admin) -> None:
     assert without_export_time(await admin.export_user_data()) == without_export_time(before)
 
 
-async def test_an_erased_user_is_unknown_and_may_begin_anew(tb: Tellback, admin: Admin, maya: User) -> None:
+async def test_an_erased_user_is_unknown_and_can_start_again(tb: Tellback, admin: Admin, maya: User) -> None:
     export = await admin.export_user_data()
     erased = await admin.delete_user_data(confirm=True)
     assert isinstance(erased, ErasureReport)
@@ -229,7 +229,7 @@ async def test_another_user_of_the_app_can_be_exported_and_erased(tb: Tellback, 
     assert set((await admin.delete_user_data("omar of another tenant", confirm=True)).values()) == {0}
 
 
-async def test_what_the_process_holds_of_an_erased_user_is_dropped(tb: Tellback, admin: Admin, maya: User) -> None:
+async def test_caches_drop_an_erased_user(tb: Tellback, admin: Admin, maya: User) -> None:
     assert tb._opened_memory is not None
     views = tb._opened_memory.space_cache
     assert len(views) == 3
@@ -241,7 +241,7 @@ async def test_what_the_process_holds_of_an_erased_user_is_dropped(tb: Tellback,
     assert ids._fold_cached.cache_info().currsize == 0
 
 
-def test_all_of_it_works_without_async(tmp_path: Path) -> None:
+def test_export_and_erasure_work_synchronously(tmp_path: Path) -> None:
     with Tellback(tmp_path / "tellback.db", worker=False) as tb:
         maya = tb.user("maya")
         conversation = maya.conversations.create("chat")
@@ -265,7 +265,7 @@ class BlockingExtractor:
         return Extraction()
 
 
-async def test_erasing_a_user_whose_job_runs_leaves_anothers_job_alone(url: str) -> None:
+async def test_erasing_a_user_does_not_stop_jobs_of_other_users(url: str) -> None:
     extractor = BlockingExtractor()
     async with Tellback(url, extractor=extractor) as tb:
         maya, omar = tb.user("maya"), tb.user("omar")
@@ -302,7 +302,7 @@ class TestAcrossProcesses:
         async with Tellback(url) as other_rc:
             yield other_rc
 
-    async def test_another_process_drops_what_it_holds(self, tb: Tellback, other: Tellback) -> None:
+    async def test_caches_of_other_processes_drop_an_erased_user(self, tb: Tellback, other: Tellback) -> None:
         maya = tb.user("maya")
         await create_user_data(tb, maya, WORD)
         await create_user_data(tb, tb.user("omar"), "Oslo")

@@ -23,7 +23,7 @@ from tellback.testing import FunctionModel, ScriptedModel, says
 ECHO = FunctionModel(lambda request: f"re: {request.messages[-1].content}")
 
 
-async def test_what_is_said_without_a_space_is_never_remembered(tb: Tellback) -> None:
+async def test_messages_without_a_space_are_never_extracted(tb: Tellback) -> None:
     maya = tb.user("maya")
     await maya.chat("My name is Maya.", model=ECHO)
     with pytest.raises(InvalidArgumentError, match="use another namespace"):
@@ -47,7 +47,7 @@ async def test_a_namespace_has_one_space(tb: Tellback) -> None:
     assert {space.name for space in await maya.memory.list_spaces()} == {"work", "private"}
 
 
-async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(tb: Tellback) -> None:
+async def test_a_conversation_by_id_uses_its_own_namespace(tb: Tellback) -> None:
     maya = tb.user("maya")
     conversation = await maya.conversations.create("support")
     await maya.chat("My order is late.", conversation_id=conversation.id, model=ECHO)
@@ -56,7 +56,7 @@ async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(tb: Tell
 
 
 @pytest.mark.parametrize("entry_point", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_tellback_that_is_not_open_is_a_mistake(entry_point: str) -> None:
+async def test_a_tellback_that_is_not_open_raises(entry_point: str) -> None:
     maya = Tellback(":memory:").user("maya")
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ECHO))
     entry_points: dict[str, Any] = {
@@ -69,7 +69,7 @@ async def test_a_tellback_that_is_not_open_is_a_mistake(entry_point: str) -> Non
 
 
 @pytest.mark.parametrize("entry_point", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_message_that_waits_while_its_conversation_closes_opens_another(tb: Tellback, entry_point: str) -> None:
+async def test_a_message_waiting_for_a_closed_conversation_creates_a_new_one(tb: Tellback, entry_point: str) -> None:
     maya = tb.user("maya")
     request, release = asyncio.Event(), asyncio.Event()
 

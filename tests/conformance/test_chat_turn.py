@@ -70,7 +70,7 @@ async def create_space_with_facts(user: User, *facts: str, space: str = "default
     return created.id
 
 
-async def test_a_turn_is_answered_and_both_sides_are_kept(maya: User) -> None:
+async def test_a_turn_stores_the_message_and_the_reply(maya: User) -> None:
     cfg = config(maya, says("Hello, Maya!"))
     result = await run_chat_turn(cfg, turn_input("Hi!"))
     assert (result.ok, result.text, str(result), result.status) == (True, "Hello, Maya!", "Hello, Maya!", "completed")
@@ -84,7 +84,7 @@ async def test_a_turn_is_answered_and_both_sides_are_kept(maya: User) -> None:
     assert {m.turn_id for m in result.messages} == {result.turn_id}
 
 
-async def test_nobody_is_reminded_of_what_they_have_just_said(maya: User) -> None:
+async def test_a_message_never_recalls_itself(maya: User) -> None:
     """Recall comes before the message is stored, and it is stored before the model is asked."""
     await create_space_with_facts(maya, "Maya lives in Lisbon.")
     seen: list[list[tuple[str, str]]] = []
@@ -102,7 +102,7 @@ async def test_nobody_is_reminded_of_what_they_have_just_said(maya: User) -> Non
     assert [atom.text for atom in result.atoms_used] == ["Maya lives in Lisbon."]
 
 
-async def test_what_is_remembered_stands_under_its_heading(maya: User) -> None:
+async def test_memories_are_below_their_heading(maya: User) -> None:
     await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("1"), says("2"), says("3"), system_base="Be kind.")
     ask = "What should a vegetarian like Maya eat?"
@@ -116,7 +116,7 @@ async def test_what_is_remembered_stands_under_its_heading(maya: User) -> None:
     assert third == "Be kind."
 
 
-async def test_recall_options_say_how_much_and_from_which_space(maya: User) -> None:
+async def test_recall_options_select_limit_and_space(maya: User) -> None:
     await create_space_with_facts(maya, "Maya likes tea.", "Maya likes green tea.", "Maya likes tea at five.")
     work_space = await create_space_with_facts(maya, "Maya sells tea.", space="work")
     cfg = config(maya, *["ok"] * 3)
@@ -136,7 +136,7 @@ async def test_a_long_message_is_answered_too(maya: User) -> None:
     assert (result.text, result.problems) == ("That is long.", ())
 
 
-async def test_a_space_of_someone_else_is_unknown(tb: Tellback, maya: User) -> None:
+async def test_a_space_of_another_user_is_not_found(tb: Tellback, maya: User) -> None:
     foreign = await create_space_with_facts(tb.user("omar"), "Omar's secret is 42.")
     cfg = config(maya, says("never"))
     with pytest.raises(NotFoundError):
@@ -156,7 +156,7 @@ async def test_an_override_is_the_whole_prompt_and_nothing_is_recalled(maya: Use
     assert await build_system(cfg, turn_input("?", system_override="Sum it up.")) == "Sum it up."
 
 
-async def test_a_session_goes_on_and_others_stay_apart(maya: User) -> None:
+async def test_a_session_continues_and_others_are_separate(maya: User) -> None:
     cfg = config(maya, *(says(str(n)) for n in range(3)))
     first = await run_chat_turn(cfg, turn_input("one"))
     second = await run_chat_turn(cfg, turn_input("two"))
@@ -174,7 +174,7 @@ async def test_a_session_goes_on_and_others_stay_apart(maya: User) -> None:
     assert (await run_chat_turn(cfg, by_conversation_id)).conversation_id == first.conversation_id
 
 
-async def test_first_turns_at_once_share_one_conversation(tb: Tellback, maya: User) -> None:
+async def test_concurrent_first_turns_share_one_conversation(tb: Tellback, maya: User) -> None:
     model = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
     handles = (maya, Tellback(tb.store).user("maya"))
     results = await asyncio.gather(
@@ -193,7 +193,7 @@ async def test_first_turns_at_once_share_one_conversation(tb: Tellback, maya: Us
 
 @pytest.mark.parametrize("keeps_user", [True, False])
 @pytest.mark.parametrize("keeps_reply", [True, False])
-async def test_what_is_kept_can_be_chosen(maya: User, keeps_user: bool, keeps_reply: bool) -> None:
+async def test_persist_options_select_what_is_stored(maya: User, keeps_user: bool, keeps_reply: bool) -> None:
     cfg = config(maya, says("Hello!"), says("Again."))
     result = await run_chat_turn(cfg, turn_input("Hi", persist_user=keeps_user, persist_assistant=keeps_reply))
     assert (result.ok, result.text, result.problems) == (True, "Hello!", ())
@@ -209,13 +209,13 @@ async def test_what_is_kept_can_be_chosen(maya: User, keeps_user: bool, keeps_re
     assert [(m.role, message_text(m)) for m in model_of(cfg).requests[1].messages] == [*stored, ("user", "And?")]
 
 
-async def test_whatever_is_false_keeps_nothing(maya: User) -> None:
+async def test_any_false_persist_option_stores_nothing(maya: User) -> None:
     zero: Any = 0
     await run_chat_turn(config(maya, says("Hello!")), turn_input("Hi", persist_user=zero, persist_assistant=zero))
     assert await maya.conversations.list() == []
 
 
-async def test_a_dry_run_reads_the_log_and_leaves_it(maya: User) -> None:
+async def test_a_dry_run_reads_the_log_without_writing(maya: User) -> None:
     cfg = config(maya, says("Hello!"), says("Dry."))
     first = await run_chat_turn(cfg, turn_input("Hi"))
     dry_result = await run_chat_turn(cfg, turn_input("And?", persist_user=False, persist_assistant=False))
@@ -225,7 +225,7 @@ async def test_a_dry_run_reads_the_log_and_leaves_it(maya: User) -> None:
 
 
 @pytest.mark.parametrize("keeps_user", [True, False])
-async def test_an_answer_comes_though_the_conversation_was_closed_meanwhile(maya: User, keeps_user: bool) -> None:
+async def test_a_turn_is_answered_if_its_conversation_is_closed_in_the_meantime(maya: User, keeps_user: bool) -> None:
     conversation = await maya.conversations.create("helper")
 
     async def close() -> str:
@@ -245,7 +245,7 @@ async def test_an_answer_comes_though_the_conversation_was_closed_meanwhile(maya
         assert (stored, {problem.step for problem in result.problems}) == (["assistant"], {"store_reply"})
 
 
-async def test_metadata_and_source_are_kept_with_each_side(maya: User) -> None:
+async def test_metadata_and_source_are_stored_with_message_and_reply(maya: User) -> None:
     cfg = config(maya, says("1"), says("2"))
     await run_chat_turn(cfg, turn_input("Hi"))
     await run_chat_turn(
@@ -269,7 +269,7 @@ async def test_metadata_and_source_are_kept_with_each_side(maya: User) -> None:
     ]
 
 
-async def test_a_fallback_needs_no_model_and_is_kept(maya: User) -> None:
+async def test_a_fallback_needs_no_model_and_is_stored(maya: User) -> None:
     run_events: list[events.RunEvent] = []
     with events.listen(run_events.append):
         result = await run_chat_turn(config(maya), turn_input("Hi", fallback_text="No key is set."))
@@ -281,7 +281,7 @@ async def test_a_fallback_needs_no_model_and_is_kept(maya: User) -> None:
     assert "becomes a memory" in offline_result.text
 
 
-async def test_a_fallback_is_said_whatever_the_options_hold(maya: User) -> None:
+async def test_a_fallback_overrides_all_model_options(maya: User) -> None:
     model = ScriptedModel([])
     opts = ChatOptions(model=model, tools=[message_text], output_type=dict[str, int])
     cfg = TurnConfig(maya, "helper", chat_opts=opts)
@@ -298,7 +298,7 @@ async def test_a_fallback_is_said_whatever_the_options_hold(maya: User) -> None:
         ({"message_id": "m-1", "more": 1}, ("web", "m-1")),
     ],
 )
-async def test_every_event_carries_the_clients_ids(
+async def test_every_event_contains_the_clients_ids(
     maya: User, payload: dict[str, Any] | None, ids: tuple[str, str | None]
 ) -> None:
     request_input = turn_input("Hi", payload=payload)
@@ -317,7 +317,7 @@ async def test_every_event_carries_the_clients_ids(
 
 
 @pytest.mark.parametrize("after", ["", "Hel"])
-async def test_a_failing_model_ends_the_turn_and_is_told(maya: User, after: str) -> None:
+async def test_a_failing_model_ends_the_turn_and_emits_an_error(maya: User, after: str) -> None:
     run_events: list[events.RunEvent] = []
     failing = raises(ProviderOverloadedError("too busy"), after=after)
     cfg = config(maya, failing, says("Here again."))
@@ -331,7 +331,7 @@ async def test_a_failing_model_ends_the_turn_and_is_told(maya: User, after: str)
     assert str(await run_chat_turn(cfg, turn_input("Well?"))) == "Here again."
 
 
-async def test_a_cancelled_turn_is_told_and_the_next_one_runs(maya: User) -> None:
+async def test_a_cancelled_turn_emits_an_error_and_the_next_one_runs(maya: User) -> None:
     turn_started = asyncio.Event()
     run_events: list[events.RunEvent] = []
 
@@ -352,7 +352,7 @@ async def test_a_cancelled_turn_is_told_and_the_next_one_runs(maya: User) -> Non
     assert str(await run_chat_turn(config(maya, says("ok")), turn_input("Still there?"))) == "ok"
 
 
-async def test_the_steps_do_their_part_alone(maya: User) -> None:
+async def test_each_step_works_separately(maya: User) -> None:
     await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("Try the tofu.", chunks=5), system_base="Be kind.")
     request_input = turn_input("What does a vegetarian eat?")
@@ -378,7 +378,7 @@ async def test_the_steps_do_their_part_alone(maya: User) -> None:
     assert len(await read_log(maya)) == 2
 
 
-async def test_what_fails_in_a_step_alone_is_raised(maya: User) -> None:
+async def test_a_separate_step_raises_its_error(maya: User) -> None:
     cfg = config(maya, raises(ProviderOverloadedError("too busy")))
     run_events: list[events.RunEvent] = []
     with events.listen(run_events.append), pytest.raises(ProviderOverloadedError):
@@ -386,7 +386,7 @@ async def test_what_fails_in_a_step_alone_is_raised(maya: User) -> None:
     assert [event.type for event in run_events] == ["reply:start", "reply:error"]
 
 
-async def test_a_conversation_that_is_closed_or_unknown_is_refused(maya: User) -> None:
+async def test_a_closed_or_unknown_conversation_is_rejected(maya: User) -> None:
     cfg = config(maya, says("never"))
     nowhere = Session("s", conversation_id="conv_nothing")
     for stored in (True, False):
@@ -401,7 +401,7 @@ async def test_a_conversation_that_is_closed_or_unknown_is_refused(maya: User) -
     assert model_of(cfg).requests == []
 
 
-async def test_calls_that_wait_for_a_person_end_the_turn(maya: User) -> None:
+async def test_pending_calls_end_the_turn(maya: User) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -416,7 +416,7 @@ async def test_calls_that_wait_for_a_person_end_the_turn(maya: User) -> None:
     assert (outcome.text, outcome.turn_id) == ("Paid.", result.turn_id)
 
 
-def test_what_is_wrong_with_a_turns_values_is_named() -> None:
+def test_invalid_values_of_a_turn_are_named() -> None:
     with pytest.raises(InvalidArgumentError, match="runtime"):
         TurnConfig("maya", "helper")  # type: ignore[arg-type]
     wrong: list[dict[str, Any]] = [{"text": 7}, {"session": "web"}, {"sender": "maya"}, {"ctx_extras": [1]}]

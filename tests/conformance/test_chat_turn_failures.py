@@ -80,9 +80,7 @@ WHOLE = ["user", "assistant", "tool", "assistant"]
 
 
 @pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
-async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_answer(
-    tb: Tellback, maya: User, failure: str
-) -> None:
+async def test_a_message_that_fails_to_store_is_stored_with_the_reply(tb: Tellback, maya: User, failure: str) -> None:
     await maya.conversations.create("helper", session_id="web")
     with failing(tb.store.conversations, {"begin_turn": iter([failure])}):
         result = await run_chat_turn(config_with_tool(maya), turn_input())
@@ -100,7 +98,7 @@ async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_an
 
 @pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
 @pytest.mark.parametrize("number", [0, 1, 2])
-async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
+async def test_unsaved_messages_of_a_reply_are_stored_later_in_order(
     tb: Tellback, maya: User, failure: str, number: int
 ) -> None:
     plan = [OK] * number + [failure]
@@ -113,7 +111,7 @@ async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
     assert str(await run_chat_turn(config_with_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
-async def test_a_message_stored_late_under_a_known_key_is_named_by_its_row(tb: Tellback, maya: User) -> None:
+async def test_a_late_message_with_a_known_key_has_the_id_of_its_row(tb: Tellback, maya: User) -> None:
     model = FunctionModel(lambda request: "Noted.")
     first = await maya.chat("I moved.", model=model, idempotency_key="k1")
     with failing(tb.store.conversations, {"begin_turn": iter([FAILS])}):
@@ -122,7 +120,7 @@ async def test_a_message_stored_late_under_a_known_key_is_named_by_its_row(tb: T
     assert await maya.conversations.message(again.message_id or "") is not None
 
 
-async def test_a_turn_that_could_not_begin_holds_up_no_other(tb: Tellback, maya: User) -> None:
+async def test_a_turn_that_fails_to_begin_does_not_block_others(tb: Tellback, maya: User) -> None:
     asked, release = asyncio.Event(), asyncio.Event()
 
     async def answer(request: Any) -> str:
@@ -142,7 +140,7 @@ async def test_a_turn_that_could_not_begin_holds_up_no_other(tb: Tellback, maya:
     assert (await slow).problems[0].step == "store_user"
 
 
-async def test_a_store_that_is_gone_for_good_leaves_the_reply(tb: Tellback, maya: User) -> None:
+async def test_the_reply_is_returned_if_the_store_stays_down(tb: Tellback, maya: User) -> None:
     await run_chat_turn(config_with_tool(maya), turn_input())
     with failing(tb.store.conversations, {"begin_turn": iter([FAILS] * 9), "append": iter([FAILS] * 9)}):
         result = await run_chat_turn(config_with_tool(maya), turn_input("And?"))
@@ -154,7 +152,7 @@ async def test_a_store_that_is_gone_for_good_leaves_the_reply(tb: Tellback, maya
 
 
 @pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
-async def test_a_conversation_that_cannot_be_found_leaves_the_reply(tb: Tellback, maya: User, failure: str) -> None:
+async def test_the_reply_is_returned_if_the_conversation_lookup_fails(tb: Tellback, maya: User, failure: str) -> None:
     with failing(tb.store.conversations, {"find_or_create": iter([failure])}):
         result = await run_chat_turn(config_with_tool(maya), turn_input())
     assert (result.ok, result.text, result.conversation_id) == (True, "Done.", None)
@@ -164,7 +162,7 @@ async def test_a_conversation_that_cannot_be_found_leaves_the_reply(tb: Tellback
     assert len(await maya.conversations.list()) == 1
 
 
-async def test_a_memory_that_cannot_be_asked_leaves_the_turn(tb: Tellback, maya: User) -> None:
+async def test_the_turn_continues_if_recall_fails(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("default")
     await maya.memory.add_atom(space.id, "Maya is vegetarian.")
     cfg = TurnConfig(
@@ -178,7 +176,7 @@ async def test_a_memory_that_cannot_be_asked_leaves_the_turn(tb: Tellback, maya:
     assert roles(await stored(maya)) == ["user", "assistant"]
 
 
-async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(tb: Tellback, maya: User) -> None:
+async def test_pending_calls_are_stored_after_a_store_failure(tb: Tellback, maya: User) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -196,7 +194,7 @@ async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(t
     assert outcome.text == "Paid."
 
 
-async def test_a_typed_answer_is_kept_though_the_store_failed_before(tb: Tellback, maya: User) -> None:
+async def test_a_typed_reply_is_stored_after_a_store_failure(tb: Tellback, maya: User) -> None:
     await maya.conversations.create("helper", session_id="web")
     opts = ChatOptions(model=ScriptedModel(['{"city": "Rome"}']), output_type=dict[str, str])
     with failing(tb.store.conversations, {"begin_turn": iter([FAILS])}):
@@ -217,7 +215,7 @@ async def test_a_typed_answer_is_kept_though_the_store_failed_before(tb: Tellbac
         max_size=3,
     )
 )
-def test_however_the_store_fails_the_log_stays_in_order(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
+def test_the_log_stays_in_order_for_any_store_failures(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
     asyncio.run(_check(turns))
 
 

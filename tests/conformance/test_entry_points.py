@@ -107,7 +107,7 @@ def instant_memory(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> Callable[[U
 
 
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS, ids=lambda entry_point: entry_point.__name__)
-async def test_nobody_is_reminded_of_what_they_have_just_said(
+async def test_a_message_never_recalls_itself(
     tb: Tellback, entry_point: EntryPoint, instant_memory: Callable[[User, str], None]
 ) -> None:
     user = tb.user("maya")
@@ -128,7 +128,7 @@ async def test_nobody_is_reminded_of_what_they_have_just_said(
 
 
 @pytest.mark.parametrize("ask", AGENTS, ids=lambda entry_point: entry_point.__name__)
-async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
+async def test_the_current_message_is_not_in_the_routing_prompt_twice(
     tb: Tellback, ask: EntryPoint, instant_memory: Callable[[User, str], None]
 ) -> None:
     """The message is read once, in its place: neither the reading nor the reply is reminded of it."""
@@ -165,7 +165,7 @@ async def test_all_entry_points_use_one_engine(tb: Tellback, monkeypatch: pytest
         assert len(conversation_ids) == count
 
 
-def test_two_hundred_turns_at_once_never_mix_up_their_requests() -> None:
+def test_two_hundred_concurrent_turns_have_separate_requests() -> None:
     """Of two hundred users, by all entry points, with tools on the event loop, in threads and in tasks of their own."""
     asyncio.run(_run_concurrent_turns())
 
@@ -247,7 +247,7 @@ async def _run_concurrent_turns() -> None:
     assert seen == Counter({f"user-{number}": 3 for number in range(200)})
 
 
-def test_two_hundred_turns_of_one_agent_never_mix_up_their_contexts() -> None:
+def test_two_hundred_concurrent_turns_of_one_agent_have_separate_contexts() -> None:
     """Of two hundred users, with tools that states run and that the model calls, and a flow that gathers data."""
     asyncio.run(_run_concurrent_agent_turns())
 
@@ -379,7 +379,7 @@ async def test_a_typed_output_is_json_by_its_fields(tb: Tellback) -> None:
     assert result.to_dict()["output"] == {"number": 7}
 
 
-async def test_the_result_of_an_agent_is_that_of_its_turn(tb: Tellback) -> None:
+async def test_the_result_of_an_agent_is_the_result_of_its_turn(tb: Tellback) -> None:
     user = tb.user("maya")
     cut = says("This is where it", stop_reason="max_tokens")
     agent = Agent("entry", model=ScriptedModel([cut]), memory=user)
@@ -390,7 +390,7 @@ async def test_the_result_of_an_agent_is_that_of_its_turn(tb: Tellback) -> None:
     assert result.turn_id == result.messages[0].turn_id
 
 
-async def test_an_invoked_agent_is_spoken_to_after_its_conversation_was_opened(tb: Tellback) -> None:
+async def test_invoke_creates_the_conversation_before_the_turn(tb: Tellback) -> None:
     start, ticks = tb.clock(), itertools.count()
     tb.clock = lambda: start + timedelta(seconds=next(ticks))
     tb.register_agent({"name": "entry"})

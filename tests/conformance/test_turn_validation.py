@@ -29,7 +29,7 @@ ARGUMENTS: dict[str, Any] = {"session": Session("s"), "sender": Identity("maya")
     ],
     ids=["session", "sender", "sender-type", "metadata", "metadata-size", "metadata-type", "recall", "extras"],
 )
-def test_a_turns_input_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None:
+def test_turn_input_is_validated_on_creation(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         TurnInput(**{**ARGUMENTS, **wrong})
 
@@ -39,7 +39,7 @@ def test_a_turns_input_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None
     [{"session_id": ""}, {"sender": "maya"}, {"recall": {"limits": 3}}, {"memory_wait": -1}, {"extras": 5}],
     ids=["session", "sender", "recall", "wait", "extras"],
 )
-async def test_a_chats_mistakes_open_no_conversation(tb: Tellback, wrong: dict[str, Any]) -> None:
+async def test_invalid_chat_arguments_create_no_conversation(tb: Tellback, wrong: dict[str, Any]) -> None:
     maya = tb.user("maya")
     model = ScriptedModel([])
     with pytest.raises(InvalidArgumentError):
@@ -49,12 +49,12 @@ async def test_a_chats_mistakes_open_no_conversation(tb: Tellback, wrong: dict[s
 
 
 @pytest.mark.parametrize(("options", "named"), [({"zeta": 1, "alpha": 2}, "'zeta'"), ({1: 2, "x": 3}, "1")], ids=str)
-async def test_the_first_option_that_is_unknown_is_named(tb: Tellback, options: Any, named: str) -> None:
+async def test_the_first_unknown_option_is_named(tb: Tellback, options: Any, named: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"options has no field {named}"):
         await tb.user("maya").chat("Hi!", model=ScriptedModel([]), options=options)
 
 
-async def test_the_sender_on_record_is_the_applications(tb: Tellback) -> None:
+async def test_the_stored_sender_comes_from_the_application(tb: Tellback) -> None:
     maya = tb.user("maya")
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ScriptedModel(["Hello!"])))
     result = await run_chat_turn(
@@ -64,12 +64,12 @@ async def test_the_sender_on_record_is_the_applications(tb: Tellback) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"name": None}, {"name": "a", "text": 5}, {"name": "a", "mime": 5}], ids=str)
-def test_an_attachment_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None:
+def test_an_attachment_is_validated_on_creation(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="attachment"):
         Attachment(**wrong)
 
 
-async def test_one_job_is_waited_for_in_a_list(tb: Tellback) -> None:
+async def test_waiting_for_jobs_needs_a_list(tb: Tellback) -> None:
     with pytest.raises(InvalidArgumentError, match="a list"):
         await tb.jobs.wait("job_1")
     assert await tb.jobs.wait([], timeout=1)

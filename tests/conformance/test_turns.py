@@ -67,7 +67,7 @@ async def test_a_turn_stores_everything_under_one_id(maya: User) -> None:
     )
 
 
-async def test_the_tail_of_the_log_is_the_history(maya: User) -> None:
+async def test_the_history_is_the_tail_of_the_log(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     await conversations.append_system_message(conversation.id, "The user is a pilot.")
@@ -88,7 +88,7 @@ async def test_the_tail_of_the_log_is_the_history(maya: User) -> None:
     assert second == ["What do I do?", "ok", "And now?"]
 
 
-async def test_a_history_never_begins_in_the_middle_of_tools(maya: User) -> None:
+async def test_a_history_never_begins_with_tool_results(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with ScriptedModel([calls("add", x=1, y=1), says("2"), says("end")]) as model:
@@ -97,7 +97,7 @@ async def test_a_history_never_begins_in_the_middle_of_tools(maya: User) -> None
     assert [message_text(m) for m in model.requests[2].messages] == ["2", "Thanks"]
 
 
-async def test_signed_state_goes_back_to_the_provider(maya: User) -> None:
+async def test_provider_state_is_sent_back(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     signed = ChatReply("Hm.", meta={"anthropic": {"thinking": ["signed"]}})
@@ -107,7 +107,7 @@ async def test_signed_state_goes_back_to_the_provider(maya: User) -> None:
     assert model.requests[1].messages[1].meta == {"anthropic": {"thinking": ["signed"]}}
 
 
-async def test_content_may_be_more_than_text(maya: User) -> None:
+async def test_content_may_contain_images_and_files(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     content = ["What is this?", {"type": "image", "url": "https://example.com/cat.png", "mimeType": "image/png"}]
@@ -118,7 +118,7 @@ async def test_content_may_be_more_than_text(maya: User) -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_described_tools_go_to_the_handler(maya: User, is_async: bool) -> None:
+async def test_tools_with_only_a_description_call_the_handler(maya: User, is_async: bool) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     seen: list[Any] = []
@@ -149,7 +149,7 @@ async def test_described_tools_go_to_the_handler(maya: User, is_async: bool) -> 
     assert [t.name for t in model.requests[0].tools] == ["lookup", "lookup2"]
 
 
-async def test_the_cap_ends_in_an_answer(maya: User) -> None:
+async def test_the_iteration_limit_ends_with_an_answer(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with ScriptedModel([calls("add", x=1, y=1), calls("add", x=2, y=2), says("I got as far as 4.")]) as model:
@@ -180,7 +180,7 @@ async def test_options_reach_the_model(maya: User) -> None:
     assert typed.output == {"city": "Rome"}
 
 
-async def test_an_answer_that_did_not_fit_is_kept_with_the_correction(maya: User) -> None:
+async def test_an_invalid_typed_answer_is_stored_with_its_correction(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with ScriptedModel([says("not json"), answers([1])]) as model:
@@ -196,7 +196,7 @@ async def test_an_answer_that_did_not_fit_is_kept_with_the_correction(maya: User
         await conversations.run_turn(conversation.id, model=model, user_text="go on", wait=0)
 
 
-async def test_streaming_gives_deltas_and_then_the_outcome(maya: User) -> None:
+async def test_streaming_yields_deltas_and_then_the_result(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with ScriptedModel([calls("add", x=1, y=2), says("Three.", chunks=2)]) as model:
@@ -242,7 +242,7 @@ async def test_messages_are_stored_as_they_complete(tb: Tellback, maya: User) ->
     assert is_valid_history([message for entry in stored for message in entry.messages])
 
 
-async def test_a_failing_provider_leaves_a_log_that_goes_on(maya: User) -> None:
+async def test_a_conversation_continues_after_a_failing_provider(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     failing = ScriptedModel([calls("add", x=1, y=2), raises(ProviderOverloadedError("too busy"))])
@@ -255,7 +255,7 @@ async def test_a_failing_provider_leaves_a_log_that_goes_on(maya: User) -> None:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_cancelling_ends_the_turn_at_once_and_the_next_one_runs(maya: User, streaming: bool) -> None:
+async def test_cancelling_ends_the_turn_immediately_and_the_next_one_runs(maya: User, streaming: bool) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     turn_started = asyncio.Event()
@@ -297,7 +297,7 @@ async def test_closing_a_stream_ends_the_turn(maya: User) -> None:
     await conversations.run_turn(conversation.id, model=ScriptedModel([says("ok")]), user_text="Stop.", wait=0)
 
 
-async def test_turns_at_once_run_one_after_the_other_in_order(maya: User) -> None:
+async def test_concurrent_turns_run_in_order(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
 
@@ -314,7 +314,7 @@ async def test_turns_at_once_run_one_after_the_other_in_order(maya: User) -> Non
     assert [str(outcome) for outcome in outcomes] == [f"re: {n}" for n in range(8)]
 
 
-async def test_one_who_does_not_wait_gets_a_conflict(tb: Tellback, maya: User) -> None:
+async def test_a_turn_with_wait_zero_raises_a_conflict(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation, other = await conversations.create("chat"), await conversations.create("chat")
     release, turn_started = asyncio.Event(), asyncio.Event()
@@ -339,7 +339,7 @@ async def test_one_who_does_not_wait_gets_a_conflict(tb: Tellback, maya: User) -
     assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["first", "done"]
 
 
-async def test_another_opening_waits_for_the_turn_too(url: str, tb: Tellback, maya: User) -> None:
+async def test_a_turn_of_another_store_object_waits_too(url: str, tb: Tellback, maya: User) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
     conversations = maya.conversations
@@ -430,7 +430,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     )
 
 
-async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, tb: Tellback, maya: User) -> None:
+async def test_closing_during_a_turn_releases_its_claim(url: str, tb: Tellback, maya: User) -> None:
     if url == ":memory:":
         pytest.skip("memory is gone when it is closed")
     conversation = await maya.conversations.create("chat")
@@ -452,7 +452,7 @@ async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, tb: Tellbac
     await asyncio.gather(turn, return_exceptions=True)
 
 
-async def test_a_turn_finishes_into_a_conversation_that_was_closed_meanwhile(maya: User) -> None:
+async def test_a_turn_finishes_in_a_conversation_closed_in_the_meantime(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
 
@@ -469,7 +469,7 @@ async def test_a_turn_finishes_into_a_conversation_that_was_closed_meanwhile(may
         await conversations.append_user_message(conversation.id, "more")
 
 
-async def test_whoever_stops_reading_at_the_end_of_the_reply_finds_it_stored(maya: User) -> None:
+async def test_the_reply_is_stored_before_the_stream_stops(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     stream = conversations.stream_turn(conversation.id, ScriptedModel([says("Hello!")]), "Hi")
@@ -480,7 +480,7 @@ async def test_whoever_stops_reading_at_the_end_of_the_reply_finds_it_stored(may
     assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["Hi", "Hello!"]
 
 
-async def test_a_tool_may_give_what_the_log_has_no_name_for(maya: User) -> None:
+async def test_a_tool_may_return_unknown_content_types(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
 
@@ -494,7 +494,7 @@ async def test_a_tool_may_give_what_the_log_has_no_name_for(maya: User) -> None:
     assert (await conversations.refresh_rolling_summary(conversation.id)).outcome == "refreshed"
 
 
-async def test_a_retry_with_the_same_key_answers_the_stored_message_anew(maya: User) -> None:
+async def test_a_retry_with_the_same_key_answers_the_stored_message_again(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with ScriptedModel([says("first"), says("second")]) as model:
@@ -506,7 +506,7 @@ async def test_a_retry_with_the_same_key_answers_the_stored_message_anew(maya: U
     assert [message_text(m) for m in model.requests[1].messages] == ["Hi"]
 
 
-async def test_a_retry_of_a_turn_that_was_cut_off_goes_on_from_its_tools(maya: User) -> None:
+async def test_a_retry_of_an_interrupted_turn_continues_after_its_tools(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     runs: list[int] = []
@@ -529,7 +529,7 @@ async def test_a_retry_of_a_turn_that_was_cut_off_goes_on_from_its_tools(maya: U
     assert roles(await conversations.raw_turns(conversation.id)) == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_a_late_retry_does_not_see_what_came_after(maya: User) -> None:
+async def test_a_late_retry_does_not_see_later_messages(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with ScriptedModel([says("a"), says("b"), says("c")]) as model:
@@ -539,7 +539,7 @@ async def test_a_late_retry_does_not_see_what_came_after(maya: User) -> None:
     assert [message_text(m) for m in model.requests[2].messages] == ["one"]
 
 
-async def test_a_call_that_needs_approval_waits_in_the_log(tb: Tellback, maya: User) -> None:
+async def test_a_call_that_needs_approval_is_stored_as_pending(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     paid: list[int] = []
@@ -568,14 +568,14 @@ async def test_a_call_that_needs_approval_waits_in_the_log(tb: Tellback, maya: U
     assert len({m.turn_id for m in stored}) == 1
 
 
-async def test_the_model_of_the_whole_is_used_where_none_is_named(url: str) -> None:
+async def test_the_default_model_is_used_without_a_model_argument(url: str) -> None:
     async with Tellback(url, model=ScriptedModel([says("Hello!")])) as tb:
         conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         assert str(await conversations.run_turn(conversation.id, user_text="Hi")) == "Hello!"
 
 
-async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: User) -> None:
+async def test_without_a_model_the_offline_model_answers_and_is_recorded(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     outcome = await conversations.run_turn(conversation.id, user_text="Where do I live?")
@@ -598,7 +598,7 @@ async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: 
         ({"model": "m", "user_text": "Hi", "tail_limit": 0}, InvalidArgumentError, "tail_limit"),
     ],
 )
-async def test_what_is_wrong_with_a_turn_is_found_before_anything_is_stored(
+async def test_invalid_arguments_are_rejected_before_anything_is_stored(
     maya: User, kwargs: dict[str, Any], error: type[Exception], problem: str
 ) -> None:
     conversations = maya.conversations
@@ -608,7 +608,7 @@ async def test_what_is_wrong_with_a_turn_is_found_before_anything_is_stored(
     assert await conversations.raw_turns(conversation.id) == []
 
 
-async def test_the_named_provider_serves_whatever_model_is_named(maya: User) -> None:
+async def test_the_provider_argument_serves_any_model_name(maya: User) -> None:
     from tellback.chat import ProviderRegistration, with_providers
 
     async def chat(model: str, messages: Any, system: Any, tools: Any) -> str:
@@ -623,7 +623,7 @@ async def test_the_named_provider_serves_whatever_model_is_named(maya: User) -> 
     assert str(outcome) == "claude-lookalike here"
 
 
-async def test_no_turn_on_what_is_closed_or_unknown(maya: User) -> None:
+async def test_turns_on_closed_or_unknown_conversations_are_rejected(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     await conversations.close(conversation.id)
@@ -667,7 +667,7 @@ async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
     assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["go", "", "second"]
 
 
-async def test_a_crowd_of_turns_and_cancellations_leaves_a_sound_log(maya: User) -> None:
+async def test_many_concurrent_turns_and_cancellations_leave_a_valid_log(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
 

@@ -41,7 +41,7 @@ async def texts(user: User, id: str | None) -> list[str]:
     return [message.text for message in await user.conversations.raw_turns(id)]
 
 
-async def test_a_chat_goes_on_with_its_conversation(maya: User) -> None:
+async def test_a_chat_continues_its_conversation(maya: User) -> None:
     first = await maya.chat("Hi", model=ECHO)
     second = await maya.chat("Well?", model=ECHO)
     assert (first.ok, first.text, str(second)) == (True, "re: Hi", "re: Well?")
@@ -56,7 +56,7 @@ async def test_a_chat_goes_on_with_its_conversation(maya: User) -> None:
 
 
 @pytest.mark.parametrize("text", ["cut in half: \ud83d", "a\x00b", "\x00", "tea " * 20_000])
-async def test_whatever_a_user_pastes_is_answered_and_kept(maya: User, text: str) -> None:
+async def test_any_pasted_text_is_answered_and_stored(maya: User, text: str) -> None:
     space = await maya.memory.create_space("default")
     await maya.memory.add_atom(space.id, "Maya likes tea.")
     model = ScriptedModel([says("ok"), says("ok")])
@@ -67,7 +67,7 @@ async def test_whatever_a_user_pastes_is_answered_and_kept(maya: User, text: str
     assert reply.messages[0].text == result.messages[0].text == text
 
 
-async def test_a_stream_gives_deltas_and_the_result_last(maya: User) -> None:
+async def test_a_stream_yields_deltas_and_then_the_result(maya: User) -> None:
     with ScriptedModel([says("Hello!", chunks=2)]) as model:
         items = [item async for item in maya.chat_stream("Hi", model=model)]
     assert [item.text for item in items if isinstance(item, TextDelta)] == ["He", "ll", "o!"]
@@ -76,7 +76,7 @@ async def test_a_stream_gives_deltas_and_the_result_last(maya: User) -> None:
     assert (result.text, result.message_id) == ("Hello!", result.messages[0].id)
 
 
-async def test_a_stream_that_is_closed_leaves_a_sound_log(maya: User) -> None:
+async def test_a_closed_stream_leaves_a_valid_log(maya: User) -> None:
     stream = maya.chat_stream("Tell me", model=ScriptedModel([says("A long story", chunks=1)]))
     assert await anext(stream) == TextDelta("A")
     await stream.aclose()
@@ -86,9 +86,7 @@ async def test_a_stream_that_is_closed_leaves_a_sound_log(maya: User) -> None:
 
 
 @pytest.mark.parametrize("space", ["default", None])
-async def test_a_chat_that_was_left_is_closed_and_another_one_opened(
-    tb: Tellback, maya: User, space: str | None
-) -> None:
+async def test_an_idle_chat_is_closed_and_a_new_one_created(tb: Tellback, maya: User, space: str | None) -> None:
     tb.clock = lambda: NOON
     first = await maya.chat("I moved to Lisbon.", model=ECHO, space=space)
     tb.clock = lambda: NOON + timedelta(minutes=59)
@@ -110,7 +108,7 @@ async def test_how_long_a_chat_stays_open_can_be_chosen(tb: Tellback, maya: User
     assert (first.conversation_id == later.conversation_id) is (close_after is None)
 
 
-async def test_what_was_said_word_for_word_is_there_in_the_next_chat(url: str) -> None:
+async def test_verbatim_memories_are_available_in_the_next_chat(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as tb:
         tb.clock = lambda: NOON
         maya = tb.user("maya")
@@ -123,7 +121,7 @@ async def test_what_was_said_word_for_word_is_there_in_the_next_chat(url: str) -
     assert reply.atoms_used[0].citations
 
 
-async def test_what_a_model_extracted_is_there_in_the_next_chat(url: str) -> None:
+async def test_extracted_facts_are_available_in_the_next_chat(url: str) -> None:
     fact = {"text": "Maya lives in Lisbon.", "messages": ["m1"], "kind": "FACT", "category": "home", "importance": 4}
     fact |= {"confidence": 0.9, "change": "none", "single": False, "entities": []}
     script = [says("Lovely."), answers({"facts": [fact], "entities": []}), says("In Lisbon.")]
@@ -137,7 +135,7 @@ async def test_what_a_model_extracted_is_there_in_the_next_chat(url: str) -> Non
     assert (reply.text, [atom.text for atom in reply.atoms_used]) == ("In Lisbon.", ["Maya lives in Lisbon."])
 
 
-async def test_another_process_goes_on_where_this_one_was(url: str) -> None:
+async def test_another_process_continues_the_chat(url: str) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
     async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as first_rc:
@@ -152,7 +150,7 @@ async def test_another_process_goes_on_where_this_one_was(url: str) -> None:
         assert len(await second_rc.user("maya").memory.list_bindings()) == 1
 
 
-async def test_space_and_binding_are_made_once(tb: Tellback, maya: User) -> None:
+async def test_space_and_binding_are_created_once(tb: Tellback, maya: User) -> None:
     other = Tellback(tb.store).user("maya")
     await asyncio.gather(*(user.chat(str(n), model=ECHO) for n, user in enumerate([maya, other] * 3)))
     await Tellback(tb.store).user("maya").chat("Later.", model=ECHO)
@@ -214,7 +212,7 @@ async def test_without_a_space_nothing_is_remembered(maya: User) -> None:
     assert await maya.memory.list_bindings() == []
 
 
-async def test_what_is_for_the_model_reaches_it(maya: User) -> None:
+async def test_system_tools_and_options_reach_the_model(maya: User) -> None:
     def add(x: int, y: int) -> int:
         """Add."""
         return x + y
@@ -240,7 +238,7 @@ async def test_what_is_for_the_model_reaches_it(maya: User) -> None:
     assert (stored[-2].text, stored[-2].trace_id) == ("Look!\n[attachment: cat.png (image/png, 3 bytes)]", "t-1")
 
 
-async def test_tools_know_who_asks(maya: User) -> None:
+async def test_tools_know_the_sender(maya: User) -> None:
     seen: list[Any] = []
 
     async def whoami() -> str:
@@ -303,7 +301,7 @@ async def test_a_call_is_approved_in_the_chat(tb: Tellback, maya: User) -> None:
     assert result.message_id is None
 
 
-async def test_a_decision_that_comes_late_still_finds_its_conversation(tb: Tellback, maya: User) -> None:
+async def test_a_late_approval_finds_its_conversation(tb: Tellback, maya: User) -> None:
     tb.clock = lambda: NOON
     paid: list[int] = []
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
@@ -313,13 +311,15 @@ async def test_a_decision_that_comes_late_still_finds_its_conversation(tb: Tellb
     assert (result.text, paid) == ("Paid.", [5])
 
 
-async def test_a_decision_where_nothing_is_open_is_refused_and_opens_nothing(maya: User) -> None:
+async def test_an_approval_without_pending_calls_is_rejected_and_creates_nothing(maya: User) -> None:
     with pytest.raises(InvalidArgumentError, match="conversation_id"):
         await maya.chat(model=ECHO, approvals={"c1": True})
     assert await maya.conversations.list() == []
 
 
-async def test_a_store_that_fails_leaves_the_reply(tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_reply_is_returned_if_the_store_fails(
+    tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("The store is gone.")
 
@@ -341,7 +341,7 @@ async def test_a_store_that_fails_leaves_the_reply(tb: Tellback, maya: User, mon
     ]
 
 
-async def test_what_is_wrong_is_named_before_anything_is_stored(maya: User) -> None:
+async def test_invalid_arguments_are_named_before_anything_is_stored(maya: User) -> None:
     wrong: list[dict[str, Any]] = [
         {"sytem": "Be kind."},
         {"namespace": ""},
@@ -367,7 +367,7 @@ async def test_what_is_wrong_is_named_before_anything_is_stored(maya: User) -> N
     assert all(conversation.last_seq == 0 for conversation in await maya.conversations.list())
 
 
-async def test_users_chat_apart(tb: Tellback, maya: User) -> None:
+async def test_chats_of_different_users_are_separate(tb: Tellback, maya: User) -> None:
     mayas_result = await maya.chat("My code is 1234.", model=ECHO)
     omars_result = await tb.user("omar").chat("What is the code?", model=ECHO)
     assert mayas_result.conversation_id != omars_result.conversation_id
@@ -375,7 +375,7 @@ async def test_users_chat_apart(tb: Tellback, maya: User) -> None:
         await tb.user("omar").chat("Hi", model=ECHO, conversation_id=mayas_result.conversation_id)
 
 
-def test_chats_from_synchronous_code(url: str) -> None:
+def test_chats_work_in_synchronous_code(url: str) -> None:
     with Tellback(url, model=ECHO) as tb:
         maya = tb.user("maya")
         assert maya.chat("Hi").text == "re: Hi"

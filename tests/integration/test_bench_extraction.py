@@ -38,7 +38,7 @@ def test_the_extraction_benchmark_runs_on_tellback_alone() -> None:
     assert all(check["title"] in completed.stderr for check in result["checks"])
 
 
-def test_too_few_memories_are_refused_without_a_traceback() -> None:
+def test_too_few_memories_are_rejected_without_a_traceback() -> None:
     completed = run_benchmark("--only", "tellback", "--sizes", "10")
     assert completed.returncode == 2
     assert "at least 60 memories" in completed.stderr

@@ -74,7 +74,7 @@ def run_recall(*arguments: str) -> dict[str, Any]:
     return result
 
 
-def test_recall_is_measured_by_category_beside_both_baselines(tmp_path: Path) -> None:
+def test_recall_is_measured_by_category_with_both_baselines(tmp_path: Path) -> None:
     file = tmp_path / "talks.json"
     file.write_text(json.dumps([build_dialogue()]))
     result = run_recall("--data", str(file))
@@ -93,7 +93,7 @@ def test_recall_is_measured_by_category_beside_both_baselines(tmp_path: Path) ->
         assert baseline["turn"]["r10"] == baseline["session"]["r10"] == 1.0
 
 
-def test_recall_by_words_alone_has_no_dense_baseline(tmp_path: Path) -> None:
+def test_recall_by_words_only_has_no_dense_baseline(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
     file.write_text(json.dumps(build_dialogue()))
     result = run_recall("--data", str(file), "--embedder", "none")
@@ -102,20 +102,20 @@ def test_recall_by_words_alone_has_no_dense_baseline(tmp_path: Path) -> None:
     assert result["turn"]["r10"] == 1.0
 
 
-def test_more_than_two_speakers_are_told_apart_by_the_text(tmp_path: Path) -> None:
+def test_more_than_two_speakers_are_named_in_the_text(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
     file.write_text(json.dumps(build_three_speakers()))
     assert run_recall("--data", str(file))["turn"]["r5"] == 1.0
 
 
-def test_a_folder_in_beams_layout_is_known_by_itself(tmp_path: Path) -> None:
+def test_a_folder_in_the_beam_layout_is_detected(tmp_path: Path) -> None:
     result = run_recall("--data", str(write_beam_folder(tmp_path / "100K" / "1")))
     assert result["questions"] == 1
     assert {*result["by_category"]} == {"information_extraction"}
     assert result["turn"]["r5"] == 1.0
 
 
-def test_a_table_is_for_people(tmp_path: Path) -> None:
+def test_the_table_output_is_readable(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
     file.write_text(json.dumps(build_dialogue()))
     completed = subprocess.run(
@@ -127,7 +127,7 @@ def test_a_table_is_for_people(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "nothing"])
-def test_a_file_without_questions_is_refused_without_a_traceback(tmp_path: Path, text: str) -> None:
+def test_a_file_without_questions_is_rejected_without_a_traceback(tmp_path: Path, text: str) -> None:
     file = tmp_path / "nothing.json"
     file.write_text(text)
     command = [sys.executable, str(BENCH / "recall.py"), "--data", str(file), "--json"]

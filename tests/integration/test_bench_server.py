@@ -11,7 +11,7 @@ from typing import Any
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-def test_the_benchmark_of_the_server_runs() -> None:
+def test_the_server_benchmark_runs() -> None:
     small_run = ("--rounds", "1", "--requests", "40", "--events", "600", "--json")
     command = [sys.executable, str(BENCH / "server.py"), *small_run]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=55)

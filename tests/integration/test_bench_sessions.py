@@ -21,7 +21,7 @@ def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=55)
 
 
-def test_the_benchmark_of_sessions_runs_on_what_needs_no_server() -> None:
+def test_the_session_benchmark_runs_without_a_server() -> None:
     names = ["tellback-memory", "tellback-sqlite", "tellback-sqlalchemy"]
     completed = run_benchmark("--only", ",".join(names), *SMALL_RUN, "--json")
     assert completed.returncode == 0, completed.stderr
@@ -36,14 +36,14 @@ def test_the_benchmark_of_sessions_runs_on_what_needs_no_server() -> None:
 
 
 @pytest.mark.skipif(RedisServer.missing_reason() is not None, reason="there is no Redis server here")
-def test_the_benchmark_of_sessions_runs_on_a_database_server() -> None:
+def test_the_session_benchmark_runs_on_a_database_server() -> None:
     completed = run_benchmark("--only", "tellback-redis", *SMALL_RUN, "--json")
     assert completed.returncode == 0, completed.stderr
     result: dict[str, Any] = json.loads(completed.stdout)
     assert (result["failed"], result["left_out"], [*result["numbers"]]) == ({}, {}, ["tellback-redis"])
 
 
-def test_odd_lengths_are_refused_without_a_traceback() -> None:
+def test_odd_lengths_are_rejected_without_a_traceback() -> None:
     completed = run_benchmark("--only", "tellback-memory", "--lengths", "11")
     assert completed.returncode == 2
     assert "an even number, at least 10" in completed.stderr

@@ -42,7 +42,7 @@ def test_the_turn_benchmark_runs_on_tellback_alone() -> None:
     assert all(row["title"] in completed.stderr for row in result["differences"])
 
 
-def test_too_short_conversations_are_refused_without_a_traceback() -> None:
+def test_too_short_conversations_are_rejected_without_a_traceback() -> None:
     completed = run_benchmark("--only", "tellback", "--length", "10")
     assert completed.returncode == 2
     assert "an even number, at least 36" in completed.stderr

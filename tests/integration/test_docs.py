@@ -124,13 +124,13 @@ async def started(folder: Path, *arguments: str, wire: FakeHttpServer | None = N
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
-async def test_the_pages_snippets_run(page: Path, tmp_path: Path) -> None:
+async def test_the_python_blocks_of_every_page_run(page: Path, tmp_path: Path) -> None:
     await run(extract(page, tmp_path))
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("page", "address"), ON_SERVERS)
-async def test_the_pages_snippets_run_on_a_real_server(
+async def test_python_blocks_with_a_database_url_run_on_the_real_server(
     page: Path, address: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     _, fixture = SERVERS[address]
@@ -139,7 +139,7 @@ async def test_the_pages_snippets_run_on_a_real_server(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("has_key", [True, False], ids=["with a key", "with nothing set up"])
-async def test_the_tutorial_runs_from_its_first_page_to_its_last(has_key: bool, tmp_path: Path) -> None:
+async def test_the_tutorial_runs_from_the_first_to_the_last_page(has_key: bool, tmp_path: Path) -> None:
     for page, text in TUTORIAL.items():
         for name, code in FILE.findall(text):
             (tmp_path / name).write_text(code)
@@ -176,16 +176,16 @@ def free_port() -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_the_adapter_that_a_page_shows_keeps_the_contract(tmp_path: Path) -> None:
+async def test_the_adapter_on_the_persistence_page_passes_the_suite(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(PYTEST_INI)
     await run(extract(ROOT / "docs" / "howto" / "persistence.md", tmp_path), "-m", "pytest", "-q")
 
 
-def test_there_are_snippets_to_run() -> None:
+def test_enough_python_blocks_are_found() -> None:
     assert sum(len(BLOCK.findall(page.read_text())) for page in PAGES) >= 15
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_are_valid() -> None:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -107,7 +107,7 @@ def _arguments_problem(command: Any, words: list[str], *, is_complete: bool) -> 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_that_a_page_shows_are_there(page: Path) -> None:
+def test_every_command_on_a_page_exists_with_its_options(page: Path) -> None:
     assert [f"{line} ({found})" for line in lines(page) if (found := problem(line))] == []
 
 
@@ -123,9 +123,9 @@ def test_the_commands_that_a_page_shows_are_there(page: Path) -> None:
         ("keys list --url tellback.db two words", "has too many words"),
     ],
 )
-def test_a_line_that_would_not_run_is_found(words: str, expected: str | None) -> None:
+def test_invalid_command_lines_are_detected(words: str, expected: str | None) -> None:
     assert problem(Line(ROOT / "README.md", tuple(words.split()), is_complete=True)) == expected
 
 
-def test_there_are_commands_to_check() -> None:
+def test_enough_commands_are_found() -> None:
     assert sum(1 for page in PAGES for _ in lines(page)) >= 10

@@ -76,7 +76,7 @@ async def test_the_first_turn_uses_the_provider_whose_key_is_set() -> None:
 
 
 @pytest.mark.parametrize("status", [401])
-async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
+async def test_a_wrong_key_is_reported_in_one_sentence(status: int) -> None:
     refusal = json_reply({"type": "error", "error": {"type": "authentication_error", "message": "invalid key"}}, status)
     async with FakeHttpServer(lambda request: refusal) as wire:
         code, output = await run_in_subprocess("first_turn.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
@@ -85,7 +85,7 @@ async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
     assert "Traceback" not in output
 
 
-async def test_what_was_said_is_remembered_without_a_model(tmp_path: Path) -> None:
+async def test_messages_are_remembered_without_a_model(tmp_path: Path) -> None:
     code, output = await run("memory.py", str(tmp_path / "remembered.db"))
     assert code == 0, output
     assert "[4 turns remembered" in output
@@ -94,7 +94,7 @@ async def test_what_was_said_is_remembered_without_a_model(tmp_path: Path) -> No
     assert "⟦record⟧" in output
 
 
-async def test_the_kept_conversation_goes_on_in_the_next_run(tmp_path: Path) -> None:
+async def test_the_stored_conversation_continues_in_the_next_run(tmp_path: Path) -> None:
     path = str(tmp_path / "kept.db")
     code, first = await run("stored_conversation.py", path)
     assert code == 0, first
@@ -121,7 +121,7 @@ async def test_conversations_become_memories_over_months(tmp_path: Path) -> None
         assert "Anna." not in output.split("Today:")[1]
 
 
-async def test_a_chat_is_remembered_in_another_process_and_asks_for_consent(tmp_path: Path) -> None:
+async def test_a_chat_is_remembered_in_another_process_and_waits_for_approval(tmp_path: Path) -> None:
     for _ in range(2):
         code, output = await run("chat_loop.py", str(tmp_path / "chats.db"))
         assert code == 0, output
@@ -130,7 +130,7 @@ async def test_a_chat_is_remembered_in_another_process_and_asks_for_consent(tmp_
         assert "[waits for your consent: book_table{'place': 'Ao 26'}]\nA table at Ao 26 is booked." in output
 
 
-async def test_a_served_memory_is_one_tenants_alone() -> None:
+async def test_a_server_separates_the_memories_of_tenants() -> None:
     code, output = await run("server_client.py")
     assert code == 0, output
     assert "> I'm Maya. I moved to Lisbon, and I'm vegetarian now.\nNoted.\n" in output
@@ -139,7 +139,7 @@ async def test_a_served_memory_is_one_tenants_alone() -> None:
     assert "[another tenant's Maya has 0 conversations]\n[NotFoundError: There is no conversation 'conv_" in output
 
 
-async def test_an_assistant_knows_on_thursday_what_it_was_told_on_monday(tmp_path: Path) -> None:
+async def test_an_assistant_remembers_an_earlier_day(tmp_path: Path) -> None:
     code, output = await run("personal_assistant.py", str(tmp_path / "assistant.db"))
     assert code == 0, output
     flight, allergy = output.split("[Thursday]")[1:]
@@ -148,7 +148,7 @@ async def test_an_assistant_knows_on_thursday_what_it_was_told_on_monday(tmp_pat
     assert "because on Monday you said: My sister Ana is allergic to peanuts." in allergy
 
 
-async def test_a_desk_answers_by_the_provider_whose_key_is_set() -> None:
+async def test_the_support_agent_uses_the_provider_whose_key_is_set() -> None:
     async with FakeHttpServer(play_anthropic) as wire:
         code, output = await run_in_subprocess(
             "support_with_skills.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url
@@ -158,7 +158,7 @@ async def test_a_desk_answers_by_the_provider_whose_key_is_set() -> None:
     assert output.count("All is well.") == 2
 
 
-async def test_a_desk_follows_the_skills_in_its_folders() -> None:
+async def test_the_support_agent_uses_its_skills() -> None:
     code, output = await run("support_with_skills.py")
     assert code == 0, output
     assert "[skills: refunds, tone]" in output
@@ -169,7 +169,7 @@ async def test_a_desk_follows_the_skills_in_its_folders() -> None:
     assert "a colleague decides until tomorrow, and writes to you.\n  [read_skill, look_up]" in output
 
 
-async def test_chats_from_elsewhere_are_imported_once(tmp_path: Path) -> None:
+async def test_exported_chats_are_imported_once(tmp_path: Path) -> None:
     arguments = (str(EXAMPLES / "data" / "chats.jsonl"), str(tmp_path / "imported.db"))
     answers = []
     for outcome in (
@@ -188,7 +188,7 @@ async def test_chats_from_elsewhere_are_imported_once(tmp_path: Path) -> None:
     assert "InvalidArgumentError: There is no file or folder" in output
 
 
-async def test_a_payment_waits_for_a_person_in_another_process(tmp_path: Path) -> None:
+async def test_a_payment_is_approved_in_another_process(tmp_path: Path) -> None:
     code, output = await run("approval.py", str(tmp_path / "approval.db"))
     assert code == 0, output
     first_output, second_output = output.split("In another process:")
@@ -199,7 +199,7 @@ async def test_a_payment_waits_for_a_person_in_another_process(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_what_a_killed_worker_left_is_done_by_the_other(tmp_path: Path) -> None:
+async def test_another_worker_finishes_the_job_of_a_killed_one(tmp_path: Path) -> None:
     code, output = await run("many_workers.py", str(tmp_path / "workers.db"))
     assert code == 0, output
     assert "the other ended with exit code 0]\n[jobs: {'done': 6}]" in output
@@ -207,7 +207,7 @@ async def test_what_a_killed_worker_left_is_done_by_the_other(tmp_path: Path) ->
     assert "I'm maya" not in output.split("omar: ")[1]
 
 
-async def test_openais_own_client_gets_a_memory() -> None:
+async def test_the_openai_client_gets_memory() -> None:
     code, output = await run("openai_client.py")
     assert code == 0, output
     assert '[1] "I moved to Lisbon in March, and I am vegetarian now." (you,' in output.split("> Am I vegetarian?")[1]
@@ -221,7 +221,7 @@ async def test_an_mcp_client_remembers_corrects_and_recalls(tmp_path: Path) -> N
     assert "timeline: ['Maya lives in Porto.', 'Maya lives in Lisbon.']\n" in output
 
 
-async def test_what_is_erased_is_gone_to_the_last_byte(tmp_path: Path) -> None:
+async def test_erased_data_is_gone_from_the_file(tmp_path: Path) -> None:
     code, output = await run("gdpr.py", str(tmp_path / "gdpr.db"))
     assert code == 0, output
     before, _, after = output.partition("\nerased: ")
@@ -232,7 +232,7 @@ async def test_what_is_erased_is_gone_to_the_last_byte(tmp_path: Path) -> None:
     assert "[Omar's conversations: 1]" in after
 
 
-async def test_what_was_true_and_what_was_known_are_two_questions() -> None:
+async def test_valid_time_and_recorded_time_are_queried_separately() -> None:
     code, output = await run("time_travel.py")
     assert code == 0, output
     assert output.splitlines()[1:6] == [
@@ -247,7 +247,7 @@ async def test_what_was_true_and_what_was_known_are_two_questions() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_a_file_chats_calls_a_tool_and_fills_in_a_form(
+async def test_a_local_model_chats_calls_a_tool_and_fills_a_schema(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -260,7 +260,7 @@ async def test_a_file_chats_calls_a_tool_and_fills_in_a_form(
     assert "cost: 0.0]" in output
 
 
-async def test_no_file_is_said_in_a_sentence(
+async def test_a_missing_model_file_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -277,7 +277,7 @@ def test_the_tests_of_a_flow_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         flow.test_any_user_gets_there(eager)
 
 
-def test_the_list_names_every_example_and_how_to_run_it() -> None:
+def test_the_readme_lists_every_example() -> None:
     listed_names = re.findall(r"^\| `(\w+\.py)[^`]*` \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
     program_names = {path.name for path in EXAMPLES.glob("*.py")} - {"example_helpers.py"}
     assert sorted(listed_names) == sorted(program_names)

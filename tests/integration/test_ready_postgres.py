@@ -43,7 +43,7 @@ def used_sequences(url: str) -> list[str]:
         return [row[0] for row in found]
 
 
-async def test_rows_are_gone_and_sequences_begin_again(databases: DatabasePool) -> None:
+async def test_rows_are_removed_and_sequences_reset(databases: DatabasePool) -> None:
     with databases.lend() as first:
         await append_message(first)
         assert rows(first) == 1
@@ -77,9 +77,7 @@ def test_a_changed_database_is_replaced(databases: DatabasePool, statement: str)
         assert second != first
 
 
-def test_a_database_that_someone_is_still_connected_to_is_replaced(
-    databases: DatabasePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_with_open_connections_is_replaced(databases: DatabasePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.support.servers.database_pool.LEAVING_SECONDS", 0.05)
     with databases.lend() as first:
         open_connection = psycopg.connect(first)
@@ -98,7 +96,7 @@ def test_a_database_with_very_many_rows_is_replaced(databases: DatabasePool, mon
         assert second != first
 
 
-def test_two_tests_at_a_time_have_two_databases(databases: DatabasePool, postgres_admin: Connection) -> None:
+def test_concurrent_tests_get_different_databases(databases: DatabasePool, postgres_admin: Connection) -> None:
     with databases.lend() as first, databases.lend() as second:
         assert first != second
     names = {row[0] for row in postgres_admin.execute("SELECT datname FROM pg_database")}

@@ -12,13 +12,13 @@ from tellback.wire.problems import ERROR_CODES
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rest.md").read_text()
 
 
-def test_every_operation_is_on_the_page_and_no_other() -> None:
+def test_the_rest_page_lists_exactly_the_operations() -> None:
     paths = create_app(Tellback(":memory:")).openapi()["paths"]
     operations = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     assert set(re.findall(r"^\| `([A-Z]+ /\S+)` \|", PAGE, re.MULTILINE)) == operations
 
 
-def test_every_error_is_on_the_page_with_its_status_and_code() -> None:
+def test_the_rest_page_lists_every_error_with_status_and_code() -> None:
     documented = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", PAGE, re.MULTILINE))
     assert {(str(status), code) for _, status, code in ERROR_CODES} <= documented
     for kind, status, code in ERROR_CODES[:-1]:

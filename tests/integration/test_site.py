@@ -39,7 +39,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_pages_that_are_written_from_the_code_are_up_to_date(name: str) -> None:
+def test_generated_pages_are_up_to_date(name: str) -> None:
     page = DOCS / "reference" / name
     assert page.read_text() == WRITERS[name](), "run `python tools/reference.py`"
 
@@ -81,7 +81,7 @@ def documented(site: Path) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_the_site_is_built_without_a_warning_explains_every_name_and_loads_nothing_from_elsewhere(
+def test_the_site_builds_without_warnings_documents_every_name_and_loads_no_external_resources(
     tmp_path: Path,
 ) -> None:
     for folder in ("docs", "tools"):

@@ -41,7 +41,7 @@ class FakeKeyStore:
         return ApiKeyCache(self.load, seconds, lambda: self.now)
 
 
-async def test_a_key_is_asked_for_again_when_its_time_is_over() -> None:
+async def test_a_cached_key_is_read_again_after_its_time_to_live() -> None:
     key_store = FakeKeyStore()
     stored, cache = key_store.put("a"), key_store.cache()
     for _ in range(3):
@@ -53,7 +53,7 @@ async def test_a_key_is_asked_for_again_when_its_time_is_over() -> None:
     assert key_store.loaded_ids == ["a", "a"]
 
 
-async def test_those_who_ask_at_once_ask_the_store_once() -> None:
+async def test_concurrent_checks_read_the_store_once() -> None:
     key_store = FakeKeyStore()
     stored, cache = key_store.put("a"), key_store.cache()
     key_store.open.clear()
@@ -68,7 +68,7 @@ async def test_those_who_ask_at_once_ask_the_store_once() -> None:
     assert sorted(key_store.loaded_ids) == ["a", "b"]
 
 
-async def test_a_failure_is_not_held_and_reaches_everyone() -> None:
+async def test_a_store_failure_reaches_all_callers_and_is_not_cached() -> None:
     key_store = FakeKeyStore()
     stored, cache = key_store.put("a"), key_store.cache()
     key_store.broken = True
@@ -78,7 +78,7 @@ async def test_a_failure_is_not_held_and_reaches_everyone() -> None:
     assert await cache.get("a") == stored
 
 
-async def test_what_was_read_before_a_key_was_forgotten_is_not_given_after() -> None:
+async def test_a_read_that_began_before_a_revocation_is_not_cached() -> None:
     key_store = FakeKeyStore()
     key_store.put("a", "old")
     cache = key_store.cache()
@@ -95,7 +95,7 @@ async def test_what_was_read_before_a_key_was_forgotten_is_not_given_after() -> 
     assert await cache.get("a") == new
 
 
-async def test_what_is_held_is_bounded_and_garbage_drives_out_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_is_bounded_and_invalid_secrets_evict_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_keys_module, "MAX_CACHED_KEYS", 3)
     monkeypatch.setattr(api_keys_module, "MAX_CACHED_MISSES", 5)
     key_store = FakeKeyStore()
@@ -118,7 +118,7 @@ async def test_what_is_held_is_bounded_and_garbage_drives_out_no_key(monkeypatch
     assert key_store.loaded_ids == ["d", "b"]
 
 
-async def test_an_erasure_makes_all_be_asked_for_again() -> None:
+async def test_an_erasure_clears_the_cache() -> None:
     key_store = FakeKeyStore()
     key_store.put("a")
     cache = key_store.cache()
@@ -127,7 +127,7 @@ async def test_an_erasure_makes_all_be_asked_for_again() -> None:
     assert len(cache) == 0
 
 
-async def test_a_key_that_another_process_revoked_is_good_for_seconds_at_most() -> None:
+async def test_a_key_revoked_by_another_process_expires_within_seconds() -> None:
     store, now = open_store(":memory:"), 0.0
     await store.open()
     keys = Keys(store.api_keys, utc_now, cache_seconds=5, timer=lambda: now)

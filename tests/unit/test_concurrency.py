@@ -30,12 +30,12 @@ async def current_user() -> str:
     return name.get()
 
 
-async def test_the_work_sees_its_context_and_nobody_else_does() -> None:
+async def test_only_the_coroutine_sees_its_context() -> None:
     assert await run_in_context(context_with("maya"), current_user()) == "maya"
     assert name.get() == "nobody"
 
 
-async def test_what_the_work_sets_stays_in_the_context() -> None:
+async def test_variables_set_by_the_coroutine_stay_in_its_context() -> None:
     async def rename() -> None:
         name.set("omar")
         await asyncio.sleep(0)
@@ -46,7 +46,7 @@ async def test_what_the_work_sets_stays_in_the_context() -> None:
     assert await run_in_context(context, current_user()) == "omar"
 
 
-async def test_tasks_and_threads_of_the_work_inherit_it() -> None:
+async def test_tasks_and_threads_of_the_coroutine_inherit_the_context() -> None:
     async def many() -> list[str]:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(current_user())
@@ -55,7 +55,7 @@ async def test_tasks_and_threads_of_the_work_inherit_it() -> None:
     assert await run_in_context(context_with("maya"), many()) == ["maya"] * 3
 
 
-async def test_a_failure_passes_through() -> None:
+async def test_an_error_propagates() -> None:
     async def fails() -> None:
         await asyncio.sleep(0)
         raise LookupError(name.get())
@@ -64,7 +64,7 @@ async def test_a_failure_passes_through() -> None:
         await run_in_context(context_with("maya"), fails())
 
 
-async def test_a_cancellation_reaches_the_work_which_may_clean_up() -> None:
+async def test_a_cancellation_reaches_the_coroutine_which_may_clean_up() -> None:
     started, cleaned = asyncio.Event(), []
 
     async def works() -> None:
@@ -86,7 +86,7 @@ async def test_a_cancellation_reaches_the_work_which_may_clean_up() -> None:
     assert cleaned == ["maya"]
 
 
-async def test_the_work_may_outlive_a_timeout_of_its_own() -> None:
+async def test_the_coroutine_can_handle_its_own_timeout() -> None:
     async def use_timeout() -> str:
         try:
             async with asyncio.timeout(0.001):
@@ -98,7 +98,7 @@ async def test_the_work_may_outlive_a_timeout_of_its_own() -> None:
     assert await run_in_context(context_with("maya"), use_timeout()) == "maya"
 
 
-def test_work_that_is_given_up_is_closed_in_its_context() -> None:
+def test_an_abandoned_coroutine_is_closed_in_its_context() -> None:
     cleaned: list[str] = []
 
     async def works() -> None:
@@ -143,7 +143,7 @@ def test_generators_stepped_in_any_order_keep_their_variables(order: list[int]) 
     asyncio.run(step())
 
 
-async def test_a_stream_is_heard_by_whoever_listens_when_it_is_read() -> None:
+async def test_events_of_a_stream_reach_the_listeners_of_its_reader() -> None:
     seen: list[str] = []
     async with Tellback(":memory:", worker=False) as tb:
         maya = tb.user("maya")
@@ -166,7 +166,7 @@ async def ignore_cancellation(log: list[str]) -> None:
         log.append("ended")
 
 
-async def test_what_does_not_hear_a_cancellation_is_cancelled_again() -> None:
+async def test_a_task_that_ignores_a_cancellation_is_cancelled_again() -> None:
     log: list[str] = []
     task = asyncio.create_task(ignore_cancellation(log))
     await asyncio.sleep(0)
@@ -176,7 +176,7 @@ async def test_what_does_not_hear_a_cancellation_is_cancelled_again() -> None:
     assert log == ["not heard", "ended"]
 
 
-async def test_what_failed_is_stopped_without_a_word() -> None:
+async def test_a_failed_task_is_awaited_without_a_warning() -> None:
     async def failing() -> None:
         raise ValueError("no")
 
@@ -187,7 +187,7 @@ async def test_what_failed_is_stopped_without_a_word() -> None:
     await cancel_and_wait()
 
 
-async def test_closing_ends_what_did_not_hear_of_it() -> None:
+async def test_closing_cancels_tasks_that_ignore_the_first_cancellation() -> None:
     from tellback import concurrency
 
     log: list[str] = []

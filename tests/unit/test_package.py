@@ -112,7 +112,7 @@ resolve_registration close_models
 """.split()  # noqa: SIM905
 
 
-def test_the_exported_names_are_these() -> None:
+def test_the_top_level_exports_exactly_these_names() -> None:
     assert sorted(vars(tellback)["__all__"]) == sorted(NAMES)
     assert set(NAMES) <= set(dir(tellback))
     for name in NAMES:
@@ -121,7 +121,7 @@ def test_the_exported_names_are_these() -> None:
         _ = tellback.Nothing  # type: ignore[attr-defined]
 
 
-def test_names_of_modules_can_be_imported_from_them_and_some_from_the_top_as_before() -> None:
+def test_unlisted_names_can_still_be_imported_from_the_top_level() -> None:
     homes = {name: module for module, names in MODULE_NAMES.items() for name in names.split()}
     for name, module in homes.items():
         assert getattr(importlib.import_module(module), name) is not None
@@ -133,7 +133,7 @@ def test_names_of_modules_can_be_imported_from_them_and_some_from_the_top_as_bef
     assert set(UNLISTED).isdisjoint(dir(tellback))
 
 
-def test_every_name_of_the_top_level_has_a_topic_in_the_reference() -> None:
+def test_every_top_level_name_is_in_the_reference() -> None:
     listed = [name for names in TOPICS.values() for name in names.split()]
     assert sorted(listed) == sorted(set(NAMES) - {"__version__"})
 
@@ -161,7 +161,7 @@ def test_type_checkers_see_the_same_names() -> None:
     [("tellback", name) for name in NAMES if name not in ("__version__", "ReplyDelta")]
     + [(module, name) for module, names in MODULE_NAMES.items() for name in names.split()],
 )
-def test_every_public_name_is_explained(module: str, name: str) -> None:
+def test_every_public_name_has_a_docstring_with_an_example(module: str, name: str) -> None:
     exported: Any = getattr(importlib.import_module(module), name)
     text = inspect.getdoc(exported)
     assert text
@@ -186,20 +186,20 @@ HEAVY = ["anthropic", "openai", "google", "httpx", "httpx2", "numpy", "fastapi",
         ("from tellback import AnthropicModel; AnthropicModel('m')", ["pydantic"]),
     ],
 )
-def test_importing_is_light(statement: str, also: list[str]) -> None:
+def test_import_loads_no_heavy_modules(statement: str, also: list[str]) -> None:
     code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{m.partition('.')[0] for m in sys.modules}})))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert set(json.loads(out)).isdisjoint([*HEAVY, *also])
 
 
-def test_every_module_can_be_imported_and_says_what_it_is_for() -> None:
+def test_every_module_can_be_imported_and_has_a_docstring() -> None:
     root = Path(tellback.__file__).parent
     for path in root.rglob("*.py"):
         module = ".".join(("tellback", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
         assert importlib.import_module(module).__doc__, f"{module} has no docstring"
 
 
-def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+def test_the_error_tree_in_the_docstring_matches_the_classes() -> None:
     drawn: dict[str, str | None] = {}
     above: list[str] = []
     for line in (inspect.getdoc(errors) or "").splitlines():
@@ -214,7 +214,7 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
     assert all(error.__doc__ for error in found)
 
 
-def test_every_error_that_programs_can_see_is_in_that_module() -> None:
+def test_every_public_error_is_defined_in_the_errors_module() -> None:
     """One that the server answers a request with never leaves it."""
     root = Path(tellback.__file__).parent
     for path in root.rglob("*.py"):
@@ -224,7 +224,7 @@ def test_every_error_that_programs_can_see_is_in_that_module() -> None:
                 assert value.__module__ in ("tellback.errors", "tellback.server.openai.errors"), f"{module}.{name}"
 
 
-def test_an_old_python_is_told_in_one_sentence() -> None:
+def test_an_old_python_version_is_reported_in_one_sentence() -> None:
     code = "import sys; sys.version_info = (3, 10, 4); sys.version = '3.10.4 (main)'; import tellback"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert process.returncode == 1

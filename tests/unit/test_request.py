@@ -40,12 +40,12 @@ def turn_input(session: str = "web", **fields: Any) -> TurnInput:
     return TurnInput(Session(session), MAYA, "Hi", ctx_extras={"plan": "pro"}, **fields)
 
 
-def test_outside_of_a_turn_there_is_nothing() -> None:
+def test_outside_a_turn_everything_is_empty() -> None:
     assert current_request() == NO_REQUEST
     assert request.current() == request.Request()
 
 
-def test_a_binding_holds_for_its_block() -> None:
+def test_a_binding_applies_to_its_block() -> None:
     with request.bind(Session("a"), MAYA, {"n": 1}, conversation_id="conv_1", message_id="msg_1"):
         assert current_request() == (Session("a"), MAYA, {"n": 1}, "conv_1", "msg_1")
         with request.bind(Session("b")):
@@ -104,7 +104,7 @@ async def test_tools_of_every_kind_see_the_request(maya: User) -> None:
     assert current_request() == NO_REQUEST
 
 
-async def test_what_the_model_writes_does_not_matter(maya: User) -> None:
+async def test_arguments_of_the_model_do_not_change_the_request(maya: User) -> None:
     found: list[Any] = []
 
     async def act(session: str, sender: str, extras: dict[str, Any]) -> str:
@@ -117,7 +117,7 @@ async def test_what_the_model_writes_does_not_matter(maya: User) -> None:
     assert found == [(Session("web"), MAYA, {"plan": "pro"})]
 
 
-async def test_nothing_is_bound_when_that_is_switched_off(maya: User) -> None:
+async def test_bind_tools_false_binds_nothing(maya: User) -> None:
     found: list[Any] = []
 
     async def act() -> str:
@@ -129,7 +129,7 @@ async def test_nothing_is_bound_when_that_is_switched_off(maya: User) -> None:
     assert found == [NO_REQUEST]
 
 
-async def test_a_turn_of_which_nothing_is_kept_binds_no_message(maya: User) -> None:
+async def test_a_turn_that_stores_nothing_binds_no_message_id(maya: User) -> None:
     found: list[Any] = []
 
     async def act() -> str:
@@ -142,7 +142,7 @@ async def test_a_turn_of_which_nothing_is_kept_binds_no_message(maya: User) -> N
     assert found == [(Session("web"), MAYA, {"plan": "pro"}, None, None)]
 
 
-async def test_turns_at_the_same_time_keep_theirs(maya: User) -> None:
+async def test_concurrent_turns_have_separate_requests(maya: User) -> None:
     async def act(number: int) -> str:
         """Act."""
         await asyncio.sleep(0.001 * (number % 3))
@@ -160,7 +160,7 @@ async def test_turns_at_the_same_time_keep_theirs(maya: User) -> None:
     assert await asyncio.gather(*map(turn, range(8))) == [f"s{number}" for number in range(8)]
 
 
-async def test_whoever_reads_a_stream_does_not_see_its_request(maya: User) -> None:
+async def test_the_reader_of_a_stream_does_not_see_its_request(maya: User) -> None:
     found: list[Any] = []
 
     async def act() -> str:
@@ -176,7 +176,7 @@ async def test_whoever_reads_a_stream_does_not_see_its_request(maya: User) -> No
     assert [session.id for session in found] == ["theirs"]
 
 
-async def test_streams_stepped_in_turn_by_one_task_keep_theirs(maya: User) -> None:
+async def test_interleaved_streams_in_one_task_have_separate_requests(maya: User) -> None:
     found: list[tuple[str, Any]] = []
 
     async def act(who: str) -> str:

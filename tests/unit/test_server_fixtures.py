@@ -103,7 +103,7 @@ def _is_gone(pid: int) -> bool:
         return True
 
 
-def test_redis_keeps_what_it_answered_when_it_is_killed(own_redis: RedisServer) -> None:
+def test_a_killed_redis_keeps_acknowledged_writes(own_redis: RedisServer) -> None:
     from redis import Redis
 
     with Redis.from_url(own_redis.url) as client:
@@ -118,7 +118,7 @@ def test_redis_keeps_what_it_answered_when_it_is_killed(own_redis: RedisServer) 
         assert client.info("server")["redis_version"] == own_redis.version
 
 
-def test_mongodb_keeps_what_it_answered_when_it_is_killed(own_mongo: MongoServer) -> None:
+def test_a_killed_mongodb_keeps_acknowledged_writes(own_mongo: MongoServer) -> None:
     from pymongo import MongoClient
 
     client: MongoClient[dict[str, object]] = MongoClient(own_mongo.url, w="majority", journal=True)
@@ -135,7 +135,7 @@ def test_mongodb_keeps_what_it_answered_when_it_is_killed(own_mongo: MongoServer
             client["test"]["words"].insert_one({"word": "more"}, session=session)
 
 
-def test_opensearch_keeps_what_it_answered_when_it_is_killed(own_opensearch: OpenSearchServer) -> None:
+def test_a_killed_opensearch_keeps_acknowledged_writes(own_opensearch: OpenSearchServer) -> None:
     from opensearchpy import OpenSearch
 
     client = OpenSearch(own_opensearch.url)
@@ -146,7 +146,7 @@ def test_opensearch_keeps_what_it_answered_when_it_is_killed(own_opensearch: Ope
     client.close()
 
 
-def test_shared_servers_answer_where_they_say(redis_url: str, mongo_url: str) -> None:
+def test_shared_servers_answer_at_their_address(redis_url: str, mongo_url: str) -> None:
     from pymongo import MongoClient
     from redis import Redis
 
@@ -157,7 +157,7 @@ def test_shared_servers_answer_where_they_say(redis_url: str, mongo_url: str) ->
         assert client.admin.command("hello")["isWritablePrimary"]
 
 
-def test_the_shared_opensearch_answers_where_it_says(opensearch_url: str) -> None:
+def test_the_shared_opensearch_answers_at_its_address(opensearch_url: str) -> None:
     from opensearchpy import OpenSearch
 
     client = OpenSearch(opensearch_url)
@@ -165,7 +165,7 @@ def test_the_shared_opensearch_answers_where_it_says(opensearch_url: str) -> Non
     client.close()
 
 
-def test_a_server_that_never_answers_is_ended_and_shows_its_log() -> None:
+def test_a_server_that_never_answers_is_stopped_and_its_log_shown() -> None:
     server = Silent()
     try:
         with pytest.raises(ServerFailedError, match=r"in 0 seconds: it says nothing(.|\n)*"):
@@ -175,7 +175,7 @@ def test_a_server_that_never_answers_is_ended_and_shows_its_log() -> None:
         server.remove()
 
 
-def test_a_server_that_ends_at_once_is_not_waited_for() -> None:
+def test_a_server_that_exits_immediately_is_reported_without_waiting() -> None:
     server = Broken()
     try:
         with pytest.raises(ServerFailedError, match=r"and ended\nno such luck"):
@@ -196,14 +196,14 @@ def test_all_workers_of_a_run_share_one_server(run: ServerRegistry, tmp_path: Pa
         worker.close()
 
 
-def test_a_failure_to_start_is_found_out_once(run: ServerRegistry, tmp_path: Path) -> None:
+def test_a_failed_start_is_tried_once(run: ServerRegistry, tmp_path: Path) -> None:
     first = run.server(Broken)
     assert "no such luck" in first.failure
     assert ServerRegistry(run.folder, run.owner_pid).server(Broken) == first
     assert _starts(tmp_path, Broken) == 1
 
 
-def test_nothing_is_left_of_a_run_that_ended(run: ServerRegistry) -> None:
+def test_a_finished_run_leaves_no_processes_or_files(run: ServerRegistry) -> None:
     server = run.server(Content)
     assert Path(server.folder).exists()
     run.close()

@@ -35,11 +35,11 @@ from tellback.tools.mcp.server import McpOptionFields, McpOptions
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_stub_of_the_synchronous_api_is_what_the_handles_say() -> None:
+def test_the_synchronous_stub_matches_the_handles() -> None:
     assert STUB.read_text() == build_stub(), "python tools/sync_stubs.py writes it again"
 
 
-def test_the_package_tells_type_checkers_that_it_is_typed() -> None:
+def test_the_package_contains_py_typed() -> None:
     assert (Path(tellback.__file__).parent / "py.typed").exists()
 
 
@@ -51,7 +51,7 @@ def test_every_class_of_the_stub_can_be_imported() -> None:
         sync.SyncNobody  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_wrapped_handles_are_of_the_classes_that_the_stub_names() -> None:
+def test_wrapped_handles_have_the_classes_of_the_stub() -> None:
     with Tellback(":memory:", worker=False) as tb:
         maya = tb.user("maya")
         assert isinstance(tb, sync.SyncTellback)
@@ -75,14 +75,14 @@ def test_wrapped_handles_are_of_the_classes_that_the_stub_names() -> None:
         (RouteFields, Route.__init__),
     ],
 )
-def test_keywords_are_those_of_what_is_made_of_them(fields: Any, value: Any) -> None:
+def test_typed_dicts_match_the_arguments_they_describe(fields: Any, value: Any) -> None:
     annotations = dict(value.__annotations__)
     if not isinstance(value, type):  # a constructor, whose first argument is a name
         del annotations["model" if "model" in annotations else "title"], annotations["return"]
     assert {name: hint.__forward_arg__ for name, hint in fields.__annotations__.items()} == annotations
 
 
-def test_open_model_takes_what_the_models_take_that_it_opens() -> None:
+def test_open_model_accepts_the_options_of_the_models() -> None:
     classes = (AnthropicModel, GeminiModel, LocalModel, OllamaModel, OpenAIModel, OpenRouterModel, XaiModel)
     parameters = [each for kind in classes for each in inspect.signature(kind).parameters.values()]
     own = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
@@ -91,7 +91,7 @@ def test_open_model_takes_what_the_models_take_that_it_opens() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_mypy_finds_what_is_right_and_what_is_wrong_in_programs() -> None:
+def test_mypy_accepts_correct_programs_and_reports_wrong_ones() -> None:
     """The programs assert types, and mark each line that must be an error: one that is not fails as well."""
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "tests/typing"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

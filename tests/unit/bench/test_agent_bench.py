@@ -41,7 +41,7 @@ def numbers(milliseconds: float) -> dict[str, Any]:
     return {"tellback": {"respond_50": {"cpu_ms": {"median": milliseconds, "min": milliseconds}}}}
 
 
-def test_no_two_routes_are_alike() -> None:
+def test_all_routes_are_different() -> None:
     assert len({spec.title for spec in agent_routes.build_routes(500)}) == 500
 
 
@@ -53,13 +53,13 @@ def test_a_detour_leads_to_another_route(count: int, number: int) -> None:
 
 @pytest.mark.parametrize("kind", ["respond", "stream"])
 @pytest.mark.parametrize("routes", [2, 5, 50])
-async def test_a_conversation_leads_where_it_should_with_two_calls_a_turn(
+async def test_a_conversation_reaches_the_expected_states_with_two_calls_per_turn(
     kind: str, routes: int, tmp_path: Path
 ) -> None:
     assert (await run_batch(kind, routes, tmp_path))["cpu_ms"] > 0
 
 
-async def test_ten_times_the_routes_make_no_longer_prompts(tmp_path: Path) -> None:
+async def test_ten_times_the_routes_do_not_lengthen_the_prompts(tmp_path: Path) -> None:
     few_routes, many_routes = await run_batch("respond", 50, tmp_path), await run_batch("respond", 500, tmp_path)
     for part in report.PROMPTS:
         assert many_routes[f"{part}_chars"] <= 1.1 * few_routes[f"{part}_chars"]
@@ -70,11 +70,11 @@ def test_a_turn_is_cheap_enough_below_the_goal(milliseconds: float, met: bool) -
     assert report.goal(numbers(milliseconds))["met"] is met
 
 
-def test_what_was_not_measured_is_not_judged() -> None:
+def test_missing_measurements_are_not_judged() -> None:
     assert report.goal({})["met"] is None
 
 
-def test_a_contender_that_failed_is_named_with_the_reason() -> None:
+def test_a_failed_contender_is_reported_with_the_reason() -> None:
     result = {
         "python": "3.11",
         "rounds": 1,

@@ -57,7 +57,7 @@ def ignore(text: str) -> None:
     pass
 
 
-def test_batches_are_sessions_and_messages_turns(tmp_path: Path) -> None:
+def test_batches_become_sessions_and_messages_become_turns(tmp_path: Path) -> None:
     assert beam.is_beam(write_chat_folder(tmp_path / "7"))
     [conversation] = beam.read_beam(tmp_path / "7", ignore)
     assert conversation.name == "7"
@@ -78,7 +78,7 @@ def test_batches_are_sessions_and_messages_turns(tmp_path: Path) -> None:
     assert conversation.turns[5].timestamp == datetime(2024, 4, 2, tzinfo=UTC)
 
 
-def test_abilities_are_categories_and_what_names_no_message_is_not_counted(tmp_path: Path) -> None:
+def test_abilities_become_categories_and_questions_without_evidence_are_skipped(tmp_path: Path) -> None:
     [conversation] = beam.read_beam(write_chat_folder(tmp_path), ignore)
     assert [(question.category, question.evidence) for question in conversation.questions] == [
         ("knowledge_update", ("2", "6")),
@@ -86,7 +86,7 @@ def test_abilities_are_categories_and_what_names_no_message_is_not_counted(tmp_p
     ]
 
 
-def test_many_chats_are_found_below_a_folder_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_chats_below_a_folder_are_read_in_numeric_order(tmp_path: Path) -> None:
     for name in ("10", "9", "notes"):
         write_chat_folder(tmp_path / "100K" / name)
     (tmp_path / "100K" / "11").mkdir()
@@ -98,7 +98,7 @@ def test_many_chats_are_found_below_a_folder_in_the_order_of_their_numbers(tmp_p
     ]
 
 
-def test_the_shortened_chat_is_what_is_asked_about(tmp_path: Path) -> None:
+def test_the_shortened_chat_is_preferred(tmp_path: Path) -> None:
     write_chat_folder(tmp_path)
     write_chat_folder(tmp_path, chat=CHAT[:1], name="chat_trunecated.json")
     [conversation] = beam.read_beam(tmp_path, ignore)
@@ -106,7 +106,7 @@ def test_the_shortened_chat_is_what_is_asked_about(tmp_path: Path) -> None:
     assert [question.evidence for question in conversation.questions] == [("2",), ("0", "4")]
 
 
-def test_a_chat_of_plans_is_all_their_batches_and_a_repeated_id_is_told(tmp_path: Path) -> None:
+def test_a_chat_with_plans_joins_their_batches_and_reports_repeated_ids(tmp_path: Path) -> None:
     warnings: list[str] = []
     plans = [{"plan-1": CHAT, "plan-2": None}, {"plan-1": None, "plan-2": [batch(1, [message(6, "user", "Roof on.")])]}]
     [conversation] = beam.read_beam(write_chat_folder(tmp_path, chat=plans), warnings.append)
@@ -115,26 +115,26 @@ def test_a_chat_of_plans_is_all_their_batches_and_a_repeated_id_is_told(tmp_path
     assert conversation.session_by_turn["6"] == 2
 
 
-def test_messages_without_ids_are_counted(tmp_path: Path) -> None:
+def test_messages_without_ids_get_numbers(tmp_path: Path) -> None:
     chat = [batch(1, [message(None, "user", "One."), message(None, "assistant", "Two.")])]
     [conversation] = beam.read_beam(write_chat_folder(tmp_path, chat=chat), ignore)
     assert [turn.id for turn in conversation.turns] == ["0", "1"]
 
 
-def test_questions_may_be_written_as_python_writes_them(tmp_path: Path) -> None:
+def test_questions_may_be_python_literals(tmp_path: Path) -> None:
     [conversation] = beam.read_beam(write_chat_folder(tmp_path, questions=repr(QUESTIONS)), ignore)
     assert len(conversation.questions) == 2
 
 
 @pytest.mark.parametrize("chat", [[], {}, "chat", [{"turns": []}], [[]]])
-def test_a_chat_without_messages_is_refused(tmp_path: Path, chat: Any) -> None:
+def test_a_chat_without_messages_is_rejected(tmp_path: Path, chat: Any) -> None:
     warnings: list[str] = []
     with pytest.raises(dialogues.NotADialogue):
         beam.read_beam(write_chat_folder(tmp_path, chat=chat), warnings.append)
     assert len(warnings) == 1
 
 
-def test_a_file_beside_such_folders_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_other_files_beside_the_folders_are_ignored(tmp_path: Path) -> None:
     write_chat_folder(tmp_path / "1")
     (tmp_path / "talks.json").write_text("[]")
     assert not beam.is_beam(tmp_path / "talks.json")

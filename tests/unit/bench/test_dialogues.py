@@ -82,7 +82,7 @@ def read_item(item: Any, tmp_path: Path, warnings: WarningLog | None = None) -> 
     return dialogues.read_dialogues(file, WarningLog() if warnings is None else warnings)
 
 
-def test_sessions_stand_in_the_order_of_their_numbers_and_empty_ones_are_left_out(tmp_path: Path) -> None:
+def test_sessions_are_in_numeric_order_without_empty_ones(tmp_path: Path) -> None:
     [conversation] = read_item([locomo()], tmp_path)
     assert [session.number for session in conversation.sessions] == [1, 2]
     assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:2", "D2:1", "D2:2"]
@@ -91,19 +91,19 @@ def test_sessions_stand_in_the_order_of_their_numbers_and_empty_ones_are_left_ou
     assert not conversation.roles
 
 
-def test_turns_have_the_time_of_their_session_and_questions_come_a_day_after_the_last(tmp_path: Path) -> None:
+def test_turns_have_their_sessions_time_and_questions_follow_a_day_after_the_last(tmp_path: Path) -> None:
     [conversation] = read_item(locomo(), tmp_path)
     assert conversation.turns[0].timestamp == datetime(2023, 6, 1, 13, 30, tzinfo=UTC)
     assert conversation.turns[3].timestamp == datetime(2023, 6, 3, 9, 5, tzinfo=UTC)
     assert conversation.question_time == datetime(2023, 6, 4, 9, 5, tzinfo=UTC)
 
 
-def test_an_image_is_told_by_its_caption(tmp_path: Path) -> None:
+def test_an_image_is_replaced_by_its_caption(tmp_path: Path) -> None:
     [conversation] = read_item(locomo(), tmp_path)
     assert conversation.turns[3].text == "Look! [shares an image: a photo of a grey bird]"
 
 
-def test_questions_count_if_they_have_an_answer_and_evidence_that_is_there(tmp_path: Path) -> None:
+def test_questions_count_if_they_have_an_answer_and_existing_evidence(tmp_path: Path) -> None:
     [conversation] = read_item(locomo(), tmp_path)
     assert [(question.category, question.evidence) for question in conversation.questions] == [
         ("4", ("D1:1",)),
@@ -111,7 +111,7 @@ def test_questions_count_if_they_have_an_answer_and_evidence_that_is_there(tmp_p
     ]
 
 
-def test_messages_with_times_of_their_own_are_read_and_empty_ones_skipped(tmp_path: Path) -> None:
+def test_message_times_are_read_and_empty_messages_skipped(tmp_path: Path) -> None:
     [conversation] = read_item(realtalk(), tmp_path)
     assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:3", "D1:4", "D2:1", "D10:1"]
     assert [turn.text for turn in conversation.turns][1:3] == [
@@ -123,7 +123,7 @@ def test_messages_with_times_of_their_own_are_read_and_empty_ones_skipped(tmp_pa
     assert [question.evidence for question in conversation.questions] == [("D1:4", "D2:1")]
 
 
-def test_turns_without_ids_are_numbered_and_skipped_ones_keep_their_number(tmp_path: Path) -> None:
+def test_turns_without_ids_are_numbered_including_skipped_ones(tmp_path: Path) -> None:
     item = {
         "session_1": [
             {"speaker": "A", "text": "one"},
@@ -137,7 +137,7 @@ def test_turns_without_ids_are_numbered_and_skipped_ones_keep_their_number(tmp_p
     assert conversation.questions[0].evidence == ("D1:3",)
 
 
-def test_speakers_may_be_named_by_what_stands_for_them(tmp_path: Path) -> None:
+def test_speaker_aliases_are_resolved(tmp_path: Path) -> None:
     item = {
         "name": {"speaker_1": "Eve", "speaker_2": "Finn"},
         "session_1": [{"speaker": "speaker_2", "content": "hello"}, {"speaker": "speaker_1", "content": "hi"}],
@@ -147,14 +147,14 @@ def test_speakers_may_be_named_by_what_stands_for_them(tmp_path: Path) -> None:
     assert conversation.speakers == ("Eve", "Finn")
 
 
-def test_chats_of_a_user_and_an_assistant_are_known_as_such(tmp_path: Path) -> None:
+def test_chats_with_an_assistant_are_detected(tmp_path: Path) -> None:
     [conversation] = read_item(
         {"session_1": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}, tmp_path
     )
     assert conversation.roles
 
 
-def test_times_that_are_not_understood_are_told_once_and_made_up_in_order(tmp_path: Path) -> None:
+def test_unreadable_times_are_reported_once_and_replaced_in_order(tmp_path: Path) -> None:
     warnings = WarningLog()
     item = locomo()
     item["conversation"] |= {"session_1_date_time": "the day of the flood", "session_2_date_time": "a week after"}
@@ -165,7 +165,7 @@ def test_times_that_are_not_understood_are_told_once_and_made_up_in_order(tmp_pa
     assert first < second
 
 
-def test_a_made_up_time_is_later_than_what_was_said_before(tmp_path: Path) -> None:
+def test_a_replaced_time_is_later_than_the_previous_message(tmp_path: Path) -> None:
     item = {
         "session_1": [{"speaker": "A", "text": "one", "date_time": "29.12.2030, 01:37:25"}],
         "session_2": [{"speaker": "A", "text": "two"}],
@@ -174,7 +174,7 @@ def test_a_made_up_time_is_later_than_what_was_said_before(tmp_path: Path) -> No
     assert conversation.turns[1].timestamp == conversation.turns[0].timestamp + timedelta(days=1)
 
 
-def test_a_folder_gives_the_dialogues_of_all_its_files_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+def test_a_folder_yields_the_dialogues_of_all_files_and_reports_skipped_files(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(json.dumps([locomo(), locomo()]))
     (tmp_path / "a.json").write_text(json.dumps(realtalk()))
     (tmp_path / "c.jsonl").write_text("\n".join(json.dumps(locomo(sample_id=name)) for name in ("x", "y")))
@@ -191,7 +191,7 @@ def test_a_folder_gives_the_dialogues_of_all_its_files_and_says_what_it_leaves_o
 @pytest.mark.parametrize(
     "text", ["", "not json", "[]", "{}", '"talk"', "3", '[{"session_1": 5}]', '[{"session_1": [7]}]']
 )
-def test_a_file_without_a_dialogue_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_dialogue_is_rejected_with_its_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "nothing.json"
     file.write_text(text)
     with pytest.raises(dialogues.NotADialogue, match=r"nothing\.json"):
@@ -219,7 +219,7 @@ def test_a_file_without_a_dialogue_is_refused_with_its_name(tmp_path: Path, text
         (17, ("17",)),
     ],
 )
-def test_evidence_is_read_as_it_was_meant(evidence: Any, ids: tuple[str, ...]) -> None:
+def test_misspelled_evidence_ids_are_repaired(evidence: Any, ids: tuple[str, ...]) -> None:
     assert dialogues.cited_ids(evidence, {"D1:1", "D2:3", "17", "4"}) == ids
 
 
@@ -231,7 +231,7 @@ _json = st.recursive(
 
 
 @given(_json, st.sets(st.sampled_from(["D1:1", "D1:2", "D2:1", "5"])))
-def test_whatever_the_evidence_is_the_ids_are_known_ones_each_once(evidence: Any, known_ids: set[str]) -> None:
+def test_any_evidence_yields_known_ids_without_duplicates(evidence: Any, known_ids: set[str]) -> None:
     ids = dialogues.cited_ids(evidence, known_ids)
     assert len(set(ids)) == len(ids)
     assert set(ids) <= known_ids
@@ -242,7 +242,7 @@ def test_whatever_the_evidence_is_the_ids_are_known_ones_each_once(evidence: Any
         st.sampled_from(["session_1", "session_1_date_time", "qa", "name", "conversation", "sessions"]), _json
     )
 )
-def test_any_item_is_a_dialogue_or_refused(item: dict[str, Any]) -> None:
+def test_any_item_is_parsed_or_rejected(item: dict[str, Any]) -> None:
     try:
         conversation = dialogues.build_dialogue(item, "any", WarningLog())
     except dialogues.NotADialogue:
@@ -284,6 +284,6 @@ def test_times_are_read_in_many_formats(text: Any, iso: str | None) -> None:
 
 
 @given(st.text() | st.floats() | st.integers() | st.text("0123456789-/.:, apm"))
-def test_no_text_breaks_the_reading_of_times(text: Any) -> None:
+def test_no_text_breaks_the_time_parser(text: Any) -> None:
     moment = date_parser.read_moment(text)
     assert moment is None or moment.tzinfo is UTC

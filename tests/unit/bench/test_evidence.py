@@ -23,7 +23,7 @@ def build_question(*ids: str, category: str = "1") -> Any:
     return dialogues.Question("Which?", category, ids)
 
 
-def test_recall_is_the_share_of_the_evidence_among_the_first() -> None:
+def test_recall_is_the_share_of_evidence_in_the_first_results() -> None:
     recall = evidence.Recall()
     ranking = [id for id in SESSIONS if id not in ("D1:1", "D9:9")]
     recall.add(build_question("D1:2", "D2:3", "D3:3", "D1:1"), [*ranking, "D1:1"], SESSIONS)
@@ -31,7 +31,7 @@ def test_recall_is_the_share_of_the_evidence_among_the_first() -> None:
     assert recall.summary()["turn"] == {"r5": 0.5, "r10": 0.75, "r20": 0.75}
 
 
-def test_a_session_stands_where_its_best_turn_does() -> None:
+def test_a_session_has_the_rank_of_its_best_turn() -> None:
     recall = evidence.Recall()
     best_first = [f"D{session}:1" for session in range(12, 0, -1)]
     recall.add(build_question("D3:3", "D2:2", "D3:2"), [*best_first, "D2:2", "D3:3"], SESSIONS)
@@ -39,13 +39,13 @@ def test_a_session_stands_where_its_best_turn_does() -> None:
     assert recall.summary()["session"] == {"r10": 0.5}
 
 
-def test_a_turn_that_is_ranked_twice_counts_where_it_stood_first() -> None:
+def test_a_turn_ranked_twice_counts_at_its_first_rank() -> None:
     recall = evidence.Recall()
     recall.add(build_question("D2:1"), ["D1:1", "D1:1", "D1:1", "D1:1", "D1:1", "D2:1"], SESSIONS)
     assert recall.summary()["turn"]["r5"] == 1.0
 
 
-def test_every_question_weighs_the_same_and_categories_are_told_apart() -> None:
+def test_questions_have_equal_weight_and_categories_are_separate() -> None:
     recall = evidence.Recall()
     recall.add(build_question("D1:1", category="2"), ["D1:1"], SESSIONS)
     recall.add(build_question("D1:2", category="2"), ["D1:1"], SESSIONS)
@@ -59,7 +59,7 @@ def test_every_question_weighs_the_same_and_categories_are_told_apart() -> None:
 
 
 @given(st.permutations([*SESSIONS]), st.sets(st.sampled_from([*SESSIONS]), min_size=1))
-def test_rates_are_shares_and_grow_with_the_depth(ranking: list[str], relevant: set[str]) -> None:
+def test_rates_are_between_0_and_1_and_grow_with_depth(ranking: list[str], relevant: set[str]) -> None:
     recall = evidence.Recall()
     recall.add(build_question(*relevant), ranking, SESSIONS)
     turn = recall.summary()["turn"]
@@ -67,11 +67,11 @@ def test_rates_are_shares_and_grow_with_the_depth(ranking: list[str], relevant: 
     assert 0 <= recall.summary()["session"]["r10"] <= 1
 
 
-def test_nothing_asked_has_no_rates() -> None:
+def test_no_questions_have_no_rates() -> None:
     assert evidence.Recall().summary()["turn"]["r10"] is None
 
 
-def test_bm25_weighs_as_the_formula_says() -> None:
+def test_bm25_scores_follow_the_formula() -> None:
     texts = ["The heron fished, herons fishing.", "A canal", "Nothing of that"]
     scores = baselines.Bm25(texts).scores("Did the heron leave?")
     # "heron" is two of its four stems, and one text of three has it.
@@ -82,17 +82,17 @@ def test_bm25_weighs_as_the_formula_says() -> None:
     assert [*scores[1:]] == [0, 0]
 
 
-def test_equals_are_ranked_in_the_order_they_were_said() -> None:
+def test_equal_scores_are_ranked_by_time() -> None:
     scores = baselines.Bm25(["a heron", "a canal", "a heron"]).scores("heron")
     assert baselines.rank_ids(scores, ["x", "y", "z"]) == ["x", "z", "y"]
 
 
 @pytest.mark.parametrize("texts", [[""], ["the"], ["", "heron"]])
-def test_texts_with_nothing_in_them_score_nothing(texts: list[str]) -> None:
+def test_empty_texts_have_score_zero(texts: list[str]) -> None:
     assert baselines.Bm25(texts).scores("the goose")[0] == 0
 
 
-def test_made_up_memories_are_the_same_again_all_different_and_do_not_depend_on_their_number() -> None:
+def test_generated_memories_are_reproducible_distinct_and_independent_of_their_number() -> None:
     few, many = corpus.build_memories(50), corpus.build_memories(500)
     assert many[:50] == few
     assert len({memory.text for memory in many}) == 500

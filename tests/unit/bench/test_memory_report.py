@@ -19,17 +19,17 @@ def peer_check(name: str, others: dict[str, float], **milliseconds: float) -> di
     return dict(peer_result)
 
 
-def test_a_peer_that_is_faster_is_a_goal_missed() -> None:
+def test_a_faster_peer_means_a_missed_goal() -> None:
     check = peer_check("quick", {"quick": 10.0}, tellback=2.0, quick=1.0)
     assert (check["value"], check["met"]) == (2.0, False)
 
 
-def test_a_peer_that_is_slower_is_a_goal_met() -> None:
+def test_a_slower_peer_means_a_met_goal() -> None:
     check = peer_check("slow", {"slow": 10.0}, tellback=2.0, slow=4.0)
     assert (check["value"], check["met"]) == (0.5, True)
 
 
-def test_a_peer_that_leaves_hits_out_is_shown_and_not_judged() -> None:
+def test_a_peer_with_missing_hits_is_shown_but_not_judged() -> None:
     check = peer_check("loose", {"loose": 4.0}, tellback=2.0, loose=1.0)
     assert (check["value"], check["met"]) == (2.0, None)
     assert check["why"] == "4.0 of 10 hits for the user with few memories"

@@ -74,7 +74,7 @@ def span_id(span: ReadableSpan) -> int:
     return found
 
 
-def test_names_are_those_of_the_conventions() -> None:
+def test_span_names_follow_the_conventions() -> None:
     known = {value for name, value in vars(theirs).items() if name.startswith("GEN_AI_")}
     known.add(error_attributes.ERROR_TYPE)
     source = inspect.getsource(telemetry)
@@ -88,7 +88,7 @@ def test_names_are_those_of_the_conventions() -> None:
     assert {telemetry.otel_provider_name(name) for name in ("Anthropic", "OpenAI", "Gemini", "xAI")} <= providers
 
 
-def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemorySpanExporter) -> None:
+def test_a_model_span_contains_settings_and_usage(exporter: InMemorySpanExporter) -> None:
     settings = {"max_output_tokens": 100, "config": {"temperature": 0.5, "stop": "x"}, "output_schema": {}}
     span = telemetry.model_span("gemini-pro", "Gemini", settings, streaming=True)
     usage = ChatUsage(10, 2, 12, 0.25, model="gemini-pro-001", provider="Gemini", cached_tokens=4, reasoning_tokens=1)
@@ -116,7 +116,7 @@ def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemor
     }
 
 
-def test_a_failed_model_call_names_its_error_and_not_what_it_said(exporter: InMemorySpanExporter) -> None:
+def test_a_failed_model_span_contains_the_error_type_without_text(exporter: InMemorySpanExporter) -> None:
     span = telemetry.model_span("m")
     span.fail(ValueError("Maya's secret"))
     ended = only_span(exporter)
@@ -126,7 +126,7 @@ def test_a_failed_model_call_names_its_error_and_not_what_it_said(exporter: InMe
 
 
 @pytest.mark.parametrize("stop", [asyncio.CancelledError(), GeneratorExit()])
-def test_what_is_called_off_is_no_error(exporter: InMemorySpanExporter, stop: BaseException) -> None:
+def test_a_cancelled_call_is_not_an_error(exporter: InMemorySpanExporter, stop: BaseException) -> None:
     telemetry.model_span("m").fail(stop)
     span = only_span(exporter)
     assert span.status.status_code is StatusCode.UNSET
@@ -143,14 +143,14 @@ def test_a_span_ends_once(exporter: InMemorySpanExporter, caplog: pytest.LogCapt
     assert not caplog.records
 
 
-def test_a_model_call_is_not_current_while_it_lasts(exporter: InMemorySpanExporter) -> None:
+def test_a_model_span_is_never_the_current_span(exporter: InMemorySpanExporter) -> None:
     before = trace.get_current_span()
     span = telemetry.model_span("m")
     assert trace.get_current_span() is before
     span.finish(ChatReply("Hi"))
 
 
-async def test_what_happens_in_a_turn_is_below_it_and_names_its_conversation(exporter: InMemorySpanExporter) -> None:
+async def test_spans_within_a_turn_are_its_children_with_its_conversation_id(exporter: InMemorySpanExporter) -> None:
     async def look() -> str:
         telemetry.model_span("inner", "x").finish(ChatReply("."))
         return "seen"
@@ -188,7 +188,7 @@ def test_a_turn_that_raises_ends_with_its_error(exporter: InMemorySpanExporter) 
     assert (span.name, attributes(span)["error.type"]) == ("invoke_agent", "KeyError")
 
 
-async def test_a_span_left_lying_about_is_closed_without_a_word(
+async def test_an_abandoned_span_is_closed_without_a_warning(
     exporter: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As the garbage collector closes what nobody awaits any more: from another context than it began in."""
@@ -244,7 +244,9 @@ async def sorry(x: int) -> ToolResult:
         (ToolCall("c", "slow", {"x": 1}), "timeout"),
     ],
 )
-async def test_a_tool_that_fails_says_in_which_way(exporter: InMemorySpanExporter, call: ToolCall, kind: str) -> None:
+async def test_a_failed_tool_span_contains_the_kind_of_error(
+    exporter: InMemorySpanExporter, call: ToolCall, kind: str
+) -> None:
     result = await dispatch(call, [broken, sorry, tool(timeout=0.01)(slow)])
     assert result.is_error
     span = only_span(exporter)
@@ -254,7 +256,7 @@ async def test_a_tool_that_fails_says_in_which_way(exporter: InMemorySpanExporte
 
 
 @pytest.mark.parametrize("captures", [False, True])
-async def test_a_name_that_a_model_invented_is_what_was_said(exporter: InMemorySpanExporter, captures: bool) -> None:
+async def test_an_unknown_tool_name_counts_as_content(exporter: InMemorySpanExporter, captures: bool) -> None:
     telemetry.configure(tracer_provider=provider_to(exporter), capture_content=captures)
     await dispatch_all([ToolCall("c", "maya@example.com")], [broken])
     span = only_span(exporter)
@@ -263,7 +265,7 @@ async def test_a_name_that_a_model_invented_is_what_was_said(exporter: InMemoryS
     assert ("maya@" in span.to_json()) == captures
 
 
-async def test_a_cancelled_tool_call_is_no_error(exporter: InMemorySpanExporter) -> None:
+async def test_a_cancelled_tool_call_is_not_an_error(exporter: InMemorySpanExporter) -> None:
     task = asyncio.create_task(dispatch(ToolCall("c", "slow", {"x": 1}), [slow]))
     await asyncio.sleep(0)
     task.cancel()
@@ -274,7 +276,7 @@ async def test_a_cancelled_tool_call_is_no_error(exporter: InMemorySpanExporter)
     assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_turns_at_the_same_time_do_not_mix_up_their_children(exporter: InMemorySpanExporter) -> None:
+async def test_concurrent_turns_have_separate_child_spans(exporter: InMemorySpanExporter) -> None:
     async def nap(number: int) -> int:
         await asyncio.sleep(0.001 * (number % 7))
         return number
@@ -295,7 +297,7 @@ async def test_turns_at_the_same_time_do_not_mix_up_their_children(exporter: InM
 
 
 @given(text=st.text("äbcxyz\n\"'🦊", min_size=8))
-async def test_nothing_that_was_said_is_on_a_span(text: str) -> None:
+async def test_spans_contain_no_message_text_by_default(text: str) -> None:
     exporter = InMemorySpanExporter()
     telemetry.configure(tracer_provider=provider_to(exporter), capture_content=False)
 
@@ -319,7 +321,7 @@ async def test_nothing_that_was_said_is_on_a_span(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "TRUE", "span_only"])
-async def test_content_is_captured_where_the_environment_asks_for_it(
+async def test_content_is_captured_if_the_environment_variable_is_set(
     monkeypatch: pytest.MonkeyPatch, exporter: InMemorySpanExporter, value: str
 ) -> None:
     monkeypatch.setenv(CAPTURE_VARIABLE, value)
@@ -327,7 +329,7 @@ async def test_content_is_captured_where_the_environment_asks_for_it(
     assert attributes(only_span(exporter))["gen_ai.tool.call.arguments"] == '{"x":1}'
 
 
-async def test_content_is_captured_when_it_is_asked_for(exporter: InMemorySpanExporter) -> None:
+async def test_content_is_captured_if_configured(exporter: InMemorySpanExporter) -> None:
     telemetry.configure(tracer_provider=provider_to(exporter), capture_content=True)
     history = [
         user_message(["Look", image_part(data=b"pixels", mime="image/png")]),
@@ -397,7 +399,7 @@ def with_processor(moment: str) -> TracerProvider:
     [Breaks(), with_processor("start"), with_processor("end"), provider_to(BadExporter())],
     ids=["tracer", "start", "end", "exporter"],
 )
-async def test_a_broken_observer_breaks_nothing(
+async def test_a_failing_tracer_does_not_fail_the_turn(
     exporter: InMemorySpanExporter, provider: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def add(x: int) -> int:
@@ -417,7 +419,7 @@ async def test_a_broken_observer_breaks_nothing(
     assert all(record.levelno == logging.WARNING for record in records)
 
 
-def test_a_provider_that_is_none_is_refused() -> None:
+def test_an_invalid_tracer_provider_is_rejected() -> None:
     with pytest.raises(TypeError, match="TracerProvider"):
         telemetry.configure(tracer_provider="console")  # type: ignore[arg-type]
 
@@ -436,7 +438,7 @@ async def test_without_a_provider_there_are_no_spans(provider: Any) -> None:
         telemetry.configure()
 
 
-async def test_spans_that_are_sampled_out_are_no_trouble() -> None:
+async def test_unsampled_spans_cause_no_errors() -> None:
     telemetry.configure(
         tracer_provider=TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False), capture_content=True
     )

@@ -14,7 +14,7 @@ from tellback.testing import Dialogue, ScriptedModel, ScriptError, calls, play, 
 from tests.support.travel_agents import make_flight_agent
 
 
-async def test_a_dialogue_goes_on_from_turn_to_turn() -> None:
+async def test_a_dialogue_passes_history_and_session_to_the_next_turn() -> None:
     agent, book = make_flight_agent(model="gpt-5")
     conversation = Dialogue(agent)
     response = await conversation.says("I want to fly", understands(route=book), says("Where to?"))
@@ -31,7 +31,7 @@ async def test_a_dialogue_goes_on_from_turn_to_turn() -> None:
     assert agent.model == "gpt-5"
 
 
-async def test_what_is_not_as_expected_is_told_with_the_trace() -> None:
+async def test_a_failed_expectation_reports_all_differences_and_the_trace() -> None:
     agent, book = make_flight_agent()
     conversation = Dialogue(agent)
     await conversation.says("To Rome!", understands(route=book, destination="Rome"), says("When?"))
@@ -66,7 +66,7 @@ async def test_what_is_not_as_expected_is_told_with_the_trace() -> None:
         assert line in message
 
 
-async def test_steps_that_are_left_over_or_missing_fail() -> None:
+async def test_unused_and_missing_steps_fail() -> None:
     agent, book = make_flight_agent()
     with pytest.raises(ScriptError, match=r"1 of 3 scripted steps were not used(.|\n)*speaks: Ask where to"):
         await Dialogue(agent).says("Fly", understands(route=book), says("Where to?"), says("Hm?"))
@@ -76,7 +76,7 @@ async def test_steps_that_are_left_over_or_missing_fail() -> None:
         Dialogue(agent).expect(calls=1)
 
 
-async def test_a_turn_that_failed_can_be_said_again() -> None:
+async def test_a_failed_turn_can_be_repeated() -> None:
     agent, book = make_flight_agent()
     conversation = Dialogue(agent)
     with pytest.raises(OSError, match="down"):
@@ -89,7 +89,7 @@ async def test_a_turn_that_failed_can_be_said_again() -> None:
     conversation.expect(asks=["departure", "passengers"])
 
 
-async def test_a_turn_that_is_said_again_runs_its_tools_once() -> None:
+async def test_a_repeated_turn_runs_its_tools_once() -> None:
     ran: list[str] = []
 
     def pay(order: str) -> str:
@@ -109,7 +109,7 @@ async def test_a_turn_that_is_said_again_runs_its_tools_once() -> None:
     assert ran == ["A1"]
 
 
-async def test_dialogues_with_one_agent_at_the_same_time_do_not_mix() -> None:
+async def test_concurrent_dialogues_with_one_agent_are_independent() -> None:
     agent, book = make_flight_agent()
 
     async def one(city: str) -> str:
@@ -123,7 +123,7 @@ async def test_dialogues_with_one_agent_at_the_same_time_do_not_mix() -> None:
     assert await asyncio.gather(*map(one, cities)) == [f"{city}, fine." for city in cities]
 
 
-async def test_the_agent_can_begin_and_a_person_can_decide() -> None:
+async def test_the_agent_can_begin_and_calls_can_be_approved() -> None:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""
@@ -151,7 +151,7 @@ async def test_the_agent_can_begin_and_a_person_can_decide() -> None:
     conversation.expect(pending=[], tools=["refund"], completed=True, state=None)
 
 
-async def test_a_dialogue_with_a_kept_session_names_it() -> None:
+async def test_a_dialogue_with_persistence_passes_the_session_id() -> None:
     sessions = InMemorySessions()
     agent, book = make_flight_agent(persistence=sessions)
     conversation = Dialogue(agent, "web-1")
@@ -164,7 +164,7 @@ async def test_a_dialogue_with_a_kept_session_names_it() -> None:
     assert (stored.version, stored.extracted) == (2, {"destination": "Rome"})
 
 
-async def test_a_dialogue_can_be_with_a_memory() -> None:
+async def test_a_dialogue_can_use_memory() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         agent, book = make_flight_agent(memory=tb)
         conversation = Dialogue(agent, user="maya")
@@ -180,7 +180,7 @@ async def test_a_dialogue_can_be_with_a_memory() -> None:
         ]
 
 
-async def test_a_whole_conversation_is_played() -> None:
+async def test_play_runs_a_whole_conversation() -> None:
     agent, book = make_flight_agent()
     responses = await play(
         agent,
@@ -194,7 +194,7 @@ async def test_a_whole_conversation_is_played() -> None:
         await play(agent, [("Fly", understands(route=book), "Where to?", {"asks": ["passengers"]})])
 
 
-async def test_a_twin_and_its_agent_do_not_share_what_is_added_later() -> None:
+async def test_later_additions_to_an_agent_do_not_reach_its_copy() -> None:
     agent = Agent("Wanda", understand_model="gpt-5", options={"chat_fn": lambda *_: "not scripted"})
     twin = agent.with_model(ScriptedModel([says("Hello!")]))
     twin.create_route("Chat").initial_state.transition_to(chat_state="Chat")
@@ -203,7 +203,7 @@ async def test_a_twin_and_its_agent_do_not_share_what_is_added_later() -> None:
     assert agent.understand_model == "gpt-5"
 
 
-def test_a_domain_of_a_copy_is_not_the_originals() -> None:
+def test_a_domain_added_to_a_copy_does_not_reach_the_original() -> None:
     agent = Agent("Wanda", model=ScriptedModel([]))
     agent.with_model(ScriptedModel([])).add_domain("payment", {"refund": print})
     assert agent.domains.names == ()
@@ -228,7 +228,7 @@ def test_a_domain_of_a_copy_is_not_the_originals() -> None:
         ({"said": ["Where"]}, r"said must be a part of the message as a string, got \['Where'\]"),
     ],
 )
-async def test_an_expectation_that_cannot_fail_or_be_met_is_refused(expected: dict[str, Any], pattern: str) -> None:
+async def test_expectations_that_cannot_fail_or_be_met_are_rejected(expected: dict[str, Any], pattern: str) -> None:
     agent, book = make_flight_agent()
     conversation = Dialogue(agent)
     await conversation.says("Fly", understands(route=book), says("Where to?"))
@@ -238,18 +238,19 @@ async def test_an_expectation_that_cannot_fail_or_be_met_is_refused(expected: di
 
 
 @pytest.mark.parametrize("script", [(), (says("Where?"),), (says("Where?"), understands()), (calls("look"),)])
-async def test_a_script_without_a_reading_is_told_what_was_asked(script: tuple[Any, ...]) -> None:
+async def test_a_missing_interpretation_step_lists_what_the_agent_asked(script: tuple[Any, ...]) -> None:
     agent, _ = make_flight_agent()
     with pytest.raises(ScriptError) as failure:
         await Dialogue(agent).says("Hi", *script)
     assert str(failure.value) == (
-        "the agent asked the model to interpret the message (routes: book_a_flight, tell_the_weather; fields: book_a_flight.destination,"
+        "the agent asked the model to interpret the message (routes: book_a_flight, tell_the_weather;"
+        " fields: book_a_flight.destination,"
         " book_a_flight.departure, book_a_flight.passengers, tell_the_weather.city; conditions: none):"
         " put understands(...) first."
     )
 
 
-async def test_a_reading_may_be_broken_on_purpose() -> None:
+async def test_an_interpretation_step_may_be_invalid_json_or_an_error() -> None:
     agent, book = make_flight_agent()
     conversation = Dialogue(agent)
     await conversation.says("Fly", says('{"routes": '), understands(route=book), says("Where to?"))
@@ -257,6 +258,6 @@ async def test_a_reading_may_be_broken_on_purpose() -> None:
 
 
 @pytest.mark.parametrize("entry", ["Hi!", (), 7, (says("Hello!"),), {"Hi!": "Hello!"}])
-async def test_a_turn_to_play_is_taken_whole(entry: Any) -> None:
+async def test_play_rejects_turns_of_the_wrong_form(entry: Any) -> None:
     with pytest.raises(ScriptError, match=r"each turn must be like .*, got"):
         await play(Agent("Wanda"), [entry])

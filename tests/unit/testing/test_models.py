@@ -13,14 +13,14 @@ from tellback.types import TextDelta
 from tests.support.fake_http_server import joined_text
 
 
-async def test_a_call_past_the_end_fails() -> None:
+async def test_a_call_after_the_end_of_the_script_fails() -> None:
     model = ScriptedModel([says("Hello!")])
     await model.complete("Hi")
     with pytest.raises(ScriptError, match=r"call 2 was not scripted.*'Again'"):
         await model.complete("Again")
 
 
-async def test_steps_left_over_fail() -> None:
+async def test_unused_steps_fail() -> None:
     model = ScriptedModel([says("Hello!"), calls("add"), raises(OSError("x")), "plain"])
     await model.complete("Hi")
     with pytest.raises(ScriptError, match=r"3 of 4 .*: calls\(add\), raises\(OSError\('x'\)\), 'plain'"):
@@ -29,7 +29,7 @@ async def test_steps_left_over_fail() -> None:
         pass
 
 
-async def test_leftovers_do_not_hide_the_tests_own_failure() -> None:
+async def test_unused_steps_do_not_hide_the_failure_of_the_test() -> None:
     with pytest.raises(KeyError), ScriptedModel([says("unused")]):
         raise KeyError
 
@@ -42,7 +42,7 @@ async def test_expectations_are_checked() -> None:
         await model.complete("Hi", system="T")
 
 
-async def test_anything_sensible_is_a_step() -> None:
+async def test_strings_replies_errors_and_functions_are_accepted_as_steps() -> None:
     script: list[Any] = [
         "text",
         ChatReply(text="reply"),
@@ -60,7 +60,7 @@ async def test_anything_sensible_is_a_step() -> None:
         await ScriptedModel([42]).complete("Hi")
 
 
-async def test_streams_in_chunks_fails_half_way_and_waits() -> None:
+async def test_a_step_streams_chunks_fails_midway_and_delays() -> None:
     model = ScriptedModel(
         [says("Hello!", chunks=["He", "llo", "!"]), raises(OSError(), after="Hel"), says("", delay=0.05)]
     )
@@ -74,7 +74,7 @@ async def test_streams_in_chunks_fails_half_way_and_waits() -> None:
     assert time.monotonic() - started >= 0.05
 
 
-async def test_a_function_is_a_model() -> None:
+async def test_a_function_can_be_a_model() -> None:
     async def later(request: Any) -> str:
         return "later"
 
@@ -89,7 +89,7 @@ async def test_a_function_is_a_model() -> None:
         await FunctionModel(lambda request: raises(OSError())).complete("Hi")
 
 
-async def test_a_functions_steps_are_played_in_full() -> None:
+async def test_steps_returned_by_a_function_keep_chunks_delay_and_error() -> None:
     model = FunctionModel(lambda request: says("Hello!", chunks=3))
     assert [d.text async for d in model.stream("Hi") if isinstance(d, TextDelta)] == ["Hel", "lo!"]
     stream: Any = FunctionModel(lambda request: raises(OSError(), after="Hel")).stream("Hi")

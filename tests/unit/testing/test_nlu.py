@@ -35,7 +35,7 @@ async def read_turn(agent: Agent, reading: Any) -> dict[str, Any]:
     return answer
 
 
-async def test_a_route_is_meant_by_itself_or_by_its_title() -> None:
+async def test_a_route_is_given_as_an_object_or_by_its_title() -> None:
     agent, weather, _ = two_routes()
     for route in (weather, "Tell the weather"):
         assert await read_turn(agent, understands(route=route)) == {
@@ -50,7 +50,7 @@ async def test_several_scores_can_be_given() -> None:
     assert {each["route"]: each["score"] for each in answer["routes"]} == {"tell_the_weather": 90, "book_a_table": 20}
 
 
-async def test_nothing_can_be_understood() -> None:
+async def test_an_empty_interpretation_is_possible() -> None:
     agent, _, _ = two_routes()
     assert await read_turn(agent, understands()) == {"routes": []}
 
@@ -59,7 +59,7 @@ def stated_values(answer: dict[str, Any]) -> dict[str, Any]:
     return {each["field"]: each["value"] for each in answer["data"]}
 
 
-async def test_values_go_to_the_route_that_is_meant_or_the_only_one_that_has_them() -> None:
+async def test_values_go_to_the_given_route_or_the_only_route_with_the_field() -> None:
     agent, weather, table = two_routes()
     answer = await read_turn(agent, understands(route=table, city="Rome", seats=2, day="today"))
     assert stated_values(answer) == {
@@ -72,26 +72,26 @@ async def test_values_go_to_the_route_that_is_meant_or_the_only_one_that_has_the
     assert stated_values(answer) == {"tell_the_weather.city": "Rome", "tell_the_weather.day": "today"}
 
 
-async def test_a_field_of_several_routes_needs_the_route() -> None:
+async def test_a_field_of_several_routes_needs_the_route_argument() -> None:
     agent, _, _ = two_routes()
     with pytest.raises(ScriptError, match=r"several routes have the field 'city' .*: pass route="):
         await read_turn(agent, understands(city="Rome"))
 
 
-async def test_what_is_forgotten_is_named_by_route_and_field() -> None:
+async def test_forgotten_fields_are_sent_with_route_and_field() -> None:
     agent, weather, _ = two_routes()
     assert (await read_turn(agent, understands(forget=["day"])))["forget"] == ["tell_the_weather.day"]
     assert (await read_turn(agent, understands(route=weather, forget=["city"])))["forget"] == ["tell_the_weather.city"]
 
 
-async def test_conditions_hold_in_the_agents_words() -> None:
+async def test_conditions_are_given_in_the_agents_words() -> None:
     agent, _, _ = two_routes()
     agent.create_guideline(condition="the user is sad", action="Cheer them up.")
     answer = await read_turn(agent, understands(holds=["the user is sad"]))
     assert answer["conditions"] == ["c2"]
 
 
-async def test_usage_can_be_told() -> None:
+async def test_an_interpretation_can_have_usage() -> None:
     agent, _, _ = two_routes()
     agent.model = ScriptedModel([understands(usage=ChatUsage(input_tokens=7)), says("Well")])
     assert (await agent.respond("…")).usage.input_tokens == 7
@@ -107,31 +107,31 @@ async def test_usage_can_be_told() -> None:
         (understands(holds=["the user is on Mars"]), "does not contain the condition 'the user is on Mars'.*hurry"),
     ],
 )
-async def test_what_was_not_asked_for_cannot_be_understood(reading: Any, pattern: str) -> None:
+async def test_routes_fields_and_conditions_outside_the_prompt_fail(reading: Any, pattern: str) -> None:
     agent, _, _ = two_routes()
     with pytest.raises(ScriptError, match=pattern):
         await read_turn(agent, reading)
 
 
-async def test_an_answer_is_no_reading() -> None:
+async def test_an_interpretation_step_for_a_reply_fails() -> None:
     agent = Agent("Wanda", model=ScriptedModel([understands()]))
     with pytest.raises(ScriptError, match="asked the model for a reply"):
         await agent.respond("Hi")
 
 
-def test_a_structured_answer_of_another_kind_is_no_reading() -> None:
+def test_an_interpretation_step_for_other_structured_output_fails() -> None:
     request = ChatRequest((user_message("Hi"),), output_schema={"type": "object", "properties": {"answer": {}}})
     with pytest.raises(ScriptError, match="asked the model for a reply"):
         understands()(request)
 
 
-def test_a_structured_answer_without_properties_is_no_reading() -> None:
+def test_an_interpretation_step_for_a_schema_without_properties_fails() -> None:
     request = ChatRequest((user_message("Hi"),), output_schema={"type": "array", "items": {"type": "string"}})
     with pytest.raises(ScriptError, match="asked the model for a reply"):
         understands()(request)
 
 
-async def test_the_only_route_can_be_meant_though_it_is_not_scored() -> None:
+async def test_the_only_route_can_be_given_although_it_is_not_scored() -> None:
     agent = Agent("Wanda")
     route = agent.create_route(title="Tell the weather", gather_schema=CITY)
     route.initial_state.transition_to(chat_state="Ask where", gather=["city", "day"])
@@ -151,7 +151,7 @@ async def test_the_only_route_can_be_meant_though_it_is_not_scored() -> None:
         ("予約する", "キャンセルする"),
     ],
 )
-async def test_routes_that_models_call_alike_are_told_apart(first: str, second: str) -> None:
+async def test_routes_with_equal_keys_are_distinguished(first: str, second: str) -> None:
     for index in (0, 1):
         agent, *routes = two_routes(first, second)
         agent.model = ScriptedModel([understands(route=routes[index], city="Rome"), says("Well")])
@@ -161,13 +161,13 @@ async def test_routes_that_models_call_alike_are_told_apart(first: str, second: 
         assert response.session.extracted == {"city": "Rome"}
 
 
-async def test_a_reading_can_be_used_again() -> None:
+async def test_an_interpretation_step_can_be_reused() -> None:
     agent, weather, _ = two_routes()
     reading = understands(route=weather, city="Rome")
     assert await read_turn(agent, reading) == await read_turn(agent, reading)
 
 
-async def test_a_field_may_be_called_like_an_argument() -> None:
+async def test_a_field_may_have_the_name_of_an_argument() -> None:
     agent = Agent("Wanda")
     schema = {"type": "object", "properties": {"score": {"type": "integer"}, "route": {"type": "string"}}}
     route = agent.create_route(title="Rate", gather_schema=schema)
@@ -192,7 +192,7 @@ def book_route(id: str, title: str = "Book", **fields: Any) -> Route:
     return route
 
 
-async def test_a_route_of_two_agents_is_meant_in_both() -> None:
+async def test_a_route_of_two_agents_works_in_both() -> None:
     plain, other = book_route("plain", gather_schema=CITY), book_route("other", "Book!", gather_schema=PLACE)
     first, second = Agent("Wanda", routes=[other, plain]), Agent("Rita", routes=[plain, other])
     sole = Agent("Solo", routes=[other])
@@ -214,7 +214,7 @@ async def test_a_route_of_two_agents_is_meant_in_both() -> None:
         ({"gather_schema": CITY}, {"gather_schema": PLACE}),
     ],
 )
-async def test_routes_of_one_title_are_told_apart_by_what_else_they_are(
+async def test_routes_with_one_title_are_distinguished_by_their_description(
     one: dict[str, Any], another: dict[str, Any]
 ) -> None:
     routes = [book_route("one", **one), book_route("another", **another)]
@@ -228,7 +228,7 @@ async def test_routes_of_one_title_are_told_apart_by_what_else_they_are(
         await route_of_reading(agent, understands(route="Book"))
 
 
-async def test_routes_that_cannot_be_told_apart_are_not_guessed() -> None:
+async def test_indistinguishable_routes_raise_an_error() -> None:
     agent = Agent("Wanda", routes=[book_route("one"), book_route("another")])
     with pytest.raises(ScriptError, match=r"several routes have the title 'Book' .*: give them different titles"):
         await route_of_reading(agent, understands(route=_with_key(book_route("third"), "book_3")))
@@ -239,14 +239,14 @@ def _with_key(route: Route, key: str) -> Route:
     return route
 
 
-async def test_a_title_is_not_taken_for_a_longer_one() -> None:
+async def test_a_title_does_not_match_a_longer_title() -> None:
     agent = Agent("Wanda", routes=[book_route("now", "Book. Now"), book_route("book"), book_route("lines", "A\n line")])
     assert await route_of_reading(agent, understands(route="Book")) == "book"
     assert await route_of_reading(agent, understands(route="Book. Now")) == "now"
     assert await route_of_reading(agent, understands(route="A\n line")) == "lines"
 
 
-async def test_a_field_of_several_routes_is_that_of_the_current_one() -> None:
+async def test_a_field_of_several_routes_belongs_to_the_current_route() -> None:
     agent, _, table = two_routes()
     agent.model = ScriptedModel([understands(route=table), says("Where?"), understands(city="Rome"), says("When?")])
     response = await agent.respond("A table")
@@ -255,13 +255,13 @@ async def test_a_field_of_several_routes_is_that_of_the_current_one() -> None:
     assert (response.route.id, response.session.extracted) == ("second", {"city": "Rome"})
 
 
-async def test_a_condition_of_several_lines_can_hold() -> None:
+async def test_a_condition_with_several_lines_matches() -> None:
     agent = Agent("Wanda", guidelines=[{"condition": "the user is angry\n  or upset", "action": "Be kind."}])
     for condition in ("the user is angry\n  or upset", "the user is angry or upset"):
         assert (await read_turn(agent, understands(holds=[condition])))["conditions"] == ["c1"]
 
 
-def test_lists_are_not_texts() -> None:
+def test_strings_instead_of_lists_are_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="holds must be a list, got 'the user is sad'"):
         understands(holds="the user is sad")
     with pytest.raises(InvalidArgumentError, match=r"write forget=\[...\]"):

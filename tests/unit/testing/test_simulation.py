@@ -17,7 +17,7 @@ from tellback.testing import FlowModel, ScriptedModel, SimulatedUser, says, simu
 from tests.support.travel_agents import Flight, make_flight_agent
 
 
-async def test_the_flow_model_reads_by_rule() -> None:
+async def test_the_flow_model_extracts_values_by_rules() -> None:
     agent, _ = make_flight_agent(model=FlowModel(reads={"destination": r"\bto ([A-Z]\w+)"}))
     response = await agent.respond("A flight to Rome for 2 on 2026-12-01")
     assert response.session.extracted == {
@@ -36,7 +36,7 @@ async def test_the_flow_model_reads_by_rule() -> None:
     assert "departure" not in response.session.extracted
 
 
-async def test_the_flow_model_takes_the_option_that_is_named_last() -> None:
+async def test_the_flow_model_uses_the_last_option_in_the_message() -> None:
     agent = Agent("Wanda", model=FlowModel())
     route = agent.create_route("Cabin", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Ask which cabin", gather=["cabin"])
@@ -44,7 +44,7 @@ async def test_the_flow_model_takes_the_option_that_is_named_last() -> None:
     assert response.session.extracted == {"cabin": "business"}
 
 
-async def test_the_flow_model_judges_conditions_by_their_words() -> None:
+async def test_the_flow_model_matches_conditions_by_words() -> None:
     agent = Agent("Wanda", model=FlowModel(holds={"the user agrees": ["yes", "ok"]}))
     ask = agent.create_route("Agree").initial_state.transition_to(chat_state="Ask whether to book")
     ask.transition_to(chat_state="Confirm", condition="the user agrees")
@@ -53,7 +53,7 @@ async def test_the_flow_model_judges_conditions_by_their_words() -> None:
     assert (await agent.respond("ok then", first.session)).message == "Confirm"
 
 
-async def test_the_flow_model_says_what_is_canned() -> None:
+async def test_the_flow_model_replies_with_canned_responses() -> None:
     model = FlowModel()
     agent = Agent("Wanda", model=model, composition_mode="canned_fluid", canned_responses=["Hm."])
     route = agent.create_route("Greet")
@@ -66,7 +66,7 @@ async def test_the_flow_model_says_what_is_canned() -> None:
 FACTS = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
 
-async def test_a_simulated_user_gets_what_it_wants() -> None:
+async def test_a_simulated_user_completes_a_route() -> None:
     agent, book = make_flight_agent(model=FlowModel())
     result = await simulate(agent, SimulatedUser("I want to fly", FACTS, route=book))
     assert result.outcome == "completed"
@@ -98,7 +98,7 @@ async def test_a_simulated_user_changes_its_mind() -> None:
         ]
 
 
-async def test_a_simulated_user_can_be_one_who_is_remembered() -> None:
+async def test_a_simulated_user_can_have_memory() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         agent, _ = make_flight_agent(model=FlowModel(), memory=tb)
         result = await simulate(agent, SimulatedUser("I want to fly", FACTS, eager=3), user="maya")
@@ -116,7 +116,7 @@ async def test_a_simulated_user_gives_up(facts: dict[str, Any]) -> None:
     assert (await simulate(agent, SimulatedUser("I want to fly", facts), max_turns=2)).outcome == "too long"
 
 
-async def test_a_simulated_user_waits_for_a_person_unless_told_how_it_decides() -> None:
+async def test_a_simulation_stops_at_a_pending_call_without_an_approver() -> None:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""
@@ -136,7 +136,7 @@ async def test_a_simulated_user_waits_for_a_person_unless_told_how_it_decides() 
     assert "Say no" in str(no)
 
 
-async def test_a_model_can_write_what_the_user_says() -> None:
+async def test_a_model_can_write_the_users_messages() -> None:
     agent, _ = make_flight_agent(model=FlowModel())
     script = [
         says("I want to fly. destination: Rome", expect=lambda request: '"destination":"Rome"' in str(request.system)),
@@ -149,7 +149,7 @@ async def test_a_model_can_write_what_the_user_says() -> None:
     assert [each.message for each in result.exchanges] == ["I want to fly. destination: Rome", "I'd rather not."]
 
 
-def test_a_change_is_of_something_known() -> None:
+def test_changes_must_refer_to_facts() -> None:
     with pytest.raises(InvalidArgumentError, match="passengers=\\[3\\]"):
         SimulatedUser("Fly", {"destination": "Rome"}, changes={"passengers": [3]})
     with pytest.raises(InvalidArgumentError, match="destination='Oslo'"):
@@ -164,7 +164,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
     tags=st.lists(WORDS, max_size=3),
 )
 @settings(max_examples=60, deadline=None)
-def test_what_a_user_tells_by_rule_is_what_the_model_reads(note: str, tags: list[str]) -> None:
+def test_the_flow_model_reads_every_value_that_a_simulated_user_writes(note: str, tags: list[str]) -> None:
     fields = {"note": {"type": "string"}, "tags": {"type": "array"}, "seats": {"type": "integer"}}
     agent = Agent("Wanda", model=FlowModel())
     route = agent.create_route("Take notes", gather_schema={"properties": fields})
@@ -186,7 +186,7 @@ SEATS = st.lists(st.integers(3, 9), max_size=2, unique=True)
 
 @given(order=ORDERS, eager=st.integers(0, 3), cities=CITIES, seats=SEATS)
 @settings(max_examples=40, deadline=None)
-def test_whatever_is_told_when_the_flow_ends_with_the_last_word(
+def test_a_flow_ends_after_the_last_fact_in_any_order(
     order: list[str], eager: int, cities: list[str], seats: list[int]
 ) -> None:
     agent, book = make_flight_agent(model=FlowModel())
@@ -206,7 +206,7 @@ def test_whatever_is_told_when_the_flow_ends_with_the_last_word(
     assert len(state_ids) == len(set(state_ids)), "a question was asked twice"
 
 
-async def test_a_failed_tool_is_tried_again_on_request() -> None:
+async def test_again_repeats_a_failed_tool() -> None:
     tries: list[str] = []
 
     def send(to: str) -> str:
@@ -228,7 +228,7 @@ async def test_a_failed_tool_is_tried_again_on_request() -> None:
     assert (response.completed, tries) == (True, ["Maya", "Maya"])
 
 
-async def test_the_flow_model_knows_a_route_by_its_whole_title() -> None:
+async def test_the_flow_model_matches_whole_titles() -> None:
     words = {"Book": ["table"], "Book a flight": ["fly"]}
     for titles in (["Book", "Book a flight"], ["Book a flight", "Book"]):
         agent = Agent("Wanda", model=FlowModel(routes=words))
@@ -239,7 +239,7 @@ async def test_the_flow_model_knows_a_route_by_its_whole_title() -> None:
         assert (await agent.respond("A table")).message == "Book: ask"
 
 
-async def test_the_flow_model_judges_conditions_of_several_lines() -> None:
+async def test_the_flow_model_matches_conditions_with_several_lines() -> None:
     agent = Agent("Wanda", model=FlowModel(holds={"the user\nagrees": ["yes"]}))
     ask = agent.create_route("Agree").initial_state.transition_to(chat_state="Ask whether to book")
     ask.transition_to(chat_state="Confirm", condition="the user\n  agrees")
@@ -257,13 +257,13 @@ async def test_the_flow_model_judges_conditions_of_several_lines() -> None:
         ({"holds": {"the user agrees": "yes"}}, "holds\\['the user agrees'\\] must be a list of words"),
     ],
 )
-def test_a_flow_model_that_could_not_read_is_refused(options: dict[str, Any], pattern: str) -> None:
+def test_invalid_rules_of_the_flow_model_are_rejected(options: dict[str, Any], pattern: str) -> None:
     with pytest.raises(InvalidArgumentError, match=pattern):
         FlowModel(**options)
 
 
 @pytest.mark.parametrize("session", [None, "web-1"])
-async def test_a_user_who_says_goodbye_first_leaves_the_session_as_it_was(session: str | None) -> None:
+async def test_a_user_who_leaves_first_does_not_change_the_session(session: str | None) -> None:
     sessions = InMemorySessions()
     agent, _ = make_flight_agent(model=FlowModel(), persistence=sessions)
     if session is not None:
@@ -273,7 +273,7 @@ async def test_a_user_who_says_goodbye_first_leaves_the_session_as_it_was(sessio
     assert result.session.extracted == ({} if session is None else {"destination": "Rome"})
 
 
-async def test_a_person_may_take_a_while_to_decide() -> None:
+async def test_the_approver_may_be_async() -> None:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""
@@ -291,7 +291,7 @@ async def test_a_person_may_take_a_while_to_decide() -> None:
     assert (result.outcome, result.exchanges[-1].response.tool_calls[0].content) == ("completed", "paid A1")
 
 
-async def test_a_user_who_wants_what_the_agent_does_not_have_is_refused() -> None:
+async def test_unknown_routes_and_facts_of_a_simulated_user_are_rejected() -> None:
     agent, _ = make_flight_agent(model=FlowModel())
     with pytest.raises(InvalidArgumentError, match="does not gather 'e-mail'; its fields: destination, departure"):
         await simulate(agent, SimulatedUser("Fly", {"destination": "Rome", "e-mail": "x"}))

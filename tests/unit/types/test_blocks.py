@@ -49,7 +49,7 @@ MESSAGES = (
 
 
 @given(MESSAGES)
-def test_a_message_is_the_same_after_a_stay_in_the_log(message: Message) -> None:
+def test_a_stored_message_is_loaded_unchanged(message: Message) -> None:
     import json
 
     stored = json.loads(json.dumps([dict(block) for block in message_blocks(message)]))
@@ -60,12 +60,12 @@ def test_a_message_is_the_same_after_a_stay_in_the_log(message: Message) -> None
 
 
 @given(st.lists(PARTS, min_size=2, max_size=4))
-def test_parts_are_the_same_after_a_stay_in_the_log(parts: list[MessagePart]) -> None:
+def test_stored_parts_are_loaded_unchanged(parts: list[MessagePart]) -> None:
     message = user_message(parts)
     assert chat_messages("user", message_blocks(message)) == [message]
 
 
-def test_results_beside_other_blocks_become_messages_of_their_own() -> None:
+def test_tool_results_beside_other_blocks_become_separate_messages() -> None:
     blocks = as_blocks(
         [
             {"type": "tool_result", "tool_use_id": "a", "content": "1"},
@@ -78,7 +78,7 @@ def test_results_beside_other_blocks_become_messages_of_their_own() -> None:
     assert messages[1].is_error
 
 
-def test_a_block_reads_as_value_and_as_mapping() -> None:
+def test_a_block_is_a_value_and_a_mapping() -> None:
     block = ToolUseBlock("t", "look", {"at": 1})
     assert block == {"type": "tool_use", "id": "t", "name": "look", "arguments": {"at": 1}}
     assert dict(block) == {"type": "tool_use", "id": "t", "name": "look", "arguments": {"at": 1}}
@@ -109,7 +109,7 @@ def test_ids_increase_within_a_process_and_across_threads() -> None:
 
 
 @given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7)), timezone(timedelta(hours=5.5))])))
-def test_a_moment_is_exact_to_the_microsecond(moment: datetime) -> None:
+def test_datetimes_are_exact_to_the_microsecond(moment: datetime) -> None:
     try:
         utc = as_utc(moment)
     except OverflowError:
@@ -119,7 +119,7 @@ def test_a_moment_is_exact_to_the_microsecond(moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("value", [datetime(2024, 1, 1), "2024-01-01", "2024-01-01T00:00:00", "soon", 7, None])
-def test_a_moment_without_a_timezone_is_refused(value: Any) -> None:
+def test_a_datetime_without_a_timezone_is_rejected(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         as_utc(value)
 
@@ -130,7 +130,7 @@ SPOKEN_MESSAGES = st.lists(
 
 
 @given(SPOKEN_MESSAGES, SPOKEN_MESSAGES, st.integers(min_value=20, max_value=400))
-def test_an_extract_is_short_and_made_of_what_was_said(first: Any, second: Any, limit: int) -> None:
+def test_an_extractive_summary_is_short_and_quotes_the_messages(first: Any, second: Any, limit: int) -> None:
     summary = extract_summary(None, first, limit)
     merged = extract_summary(summary, second, limit)
     assert len(merged) <= limit
@@ -142,7 +142,7 @@ def test_an_extract_is_short_and_made_of_what_was_said(first: Any, second: Any, 
         assert sentence.removesuffix("…") in text
 
 
-def test_an_extract_prefers_facts_to_small_talk() -> None:
+def test_an_extractive_summary_prefers_facts_to_small_talk() -> None:
     messages = [
         ("user", "Hi there! How are you? I am allergic to peanuts since 2019."),
         ("assistant", "Hello! I am fine, thank you. What can I do for you?"),

@@ -45,7 +45,7 @@ def test_values_are_frozen_and_equal_by_content() -> None:
     assert signed == assistant_message("Hi", [ToolCall("c", "f", {"x": 1})])
 
 
-def test_lists_are_taken_and_kept_as_tuples() -> None:
+def test_lists_are_converted_to_tuples() -> None:
     message = Message("assistant", "", parts=[text_part("a")], tool_calls=[ToolCall("c", "f")])  # type: ignore[arg-type]
     assert message.parts == (text_part("a"),)
     assert message.tool_calls == (ToolCall("c", "f"),)
@@ -81,17 +81,17 @@ def test_parts_flatten_to_text_and_placeholders() -> None:
         (Message("assistant", None), ""),
     ],
 )
-def test_the_text_of_a_message_is_found_wherever_it_is(message: Message, text: str) -> None:
+def test_message_text_reads_parts_and_content(message: Message, text: str) -> None:
     assert message_text(message) == text
 
 
 @pytest.mark.parametrize("arguments", [{}, {"url": "u", "data": b"x", "mime": "image/png"}, {"data": b"x"}])
-def test_an_image_needs_one_source_and_data_its_type(arguments: Any) -> None:
+def test_an_image_needs_one_source_and_data_needs_a_mime_type(arguments: Any) -> None:
     with pytest.raises(ValueError, match="image_part"):
         image_part(**arguments)
 
 
-def test_a_media_part_takes_no_fields_but_those_of_media() -> None:
+def test_media_parts_reject_fields_of_other_parts() -> None:
     fields: Any = {"url": "https://example.com/a.png", "text": "a cat"}
     with pytest.raises(TypeError, match="text"):
         image_part(**fields)
@@ -134,14 +134,14 @@ def test_messages_may_be_mappings() -> None:
         ProviderRateLimitError("slow", status=429, retry_after=3),
     ],
 )
-def test_errors_survive_the_way_to_another_process(error: Exception) -> None:
+def test_errors_can_be_pickled(error: Exception) -> None:
     restored = pickle.loads(pickle.dumps(error))
     assert type(restored) is type(error)
     assert str(restored) == str(error)
     assert vars(restored) == vars(error)
 
 
-def test_a_tool_result_answers_its_call() -> None:
+def test_a_tool_result_message_has_the_id_of_its_call() -> None:
     message = tool_result_message(ToolResult("c1", "no", is_error=True, name="f"))
     assert message == Message("tool", "no", tool_call_id="c1", name="f", is_error=True)
 
@@ -154,7 +154,7 @@ def test_a_tool_result_answers_its_call() -> None:
         ChatReply(tool_calls=(ToolCall("a", "f", {}, invalid_input='{"x'),), stop_reason="tool_use"),
     ],
 )
-def test_a_reply_taken_apart_and_put_together_is_the_same(reply: ChatReply) -> None:
+def test_a_reply_split_into_deltas_can_be_reassembled(reply: ChatReply) -> None:
     builder = ReplyBuilder()
     for delta in reply_deltas(reply):
         if isinstance(delta, StreamStop):
