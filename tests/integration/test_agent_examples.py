@@ -56,22 +56,14 @@ async def test_a_large_refund_waits_for_approval() -> None:
         assert line in output
 
 
-<<<<<<< HEAD
 async def test_a_corrected_answer_changes_the_branch() -> None:
-=======
-async def test_a_corrected_branch_is_left() -> None:
->>>>>>> b37680aa (test: name tests of turns, testing tools and benchmarks by behaviour)
     code, output = await run("onboarding.py")
     assert code == 0, output
     assert "> Wait, it should be personal\nWhen were you born, Maya?" in output
     assert output.rstrip().endswith("personal account of Maya opened for Maya")
 
 
-<<<<<<< HEAD
 async def test_a_strict_clinic_sends_only_canned_responses() -> None:
-=======
-async def test_the_clinic_agent_replies_only_with_canned_responses() -> None:
->>>>>>> b37680aa (test: name tests of turns, testing tools and benchmarks by behaviour)
     code, output = await run("clinic_intake.py")
     assert code == 0, output
     assert "You are in good hands, Maya Lima. What brings you here?" in output
@@ -81,11 +73,7 @@ async def test_the_clinic_agent_replies_only_with_canned_responses() -> None:
     assert "model calls: 2" not in output
 
 
-<<<<<<< HEAD
 async def test_a_session_continues_in_the_next_process_until_it_is_completed(tmp_path: Path) -> None:
-=======
-async def test_a_session_continues_in_another_process_until_it_is_completed(tmp_path: Path) -> None:
->>>>>>> b37680aa (test: name tests of turns, testing tools and benchmarks by behaviour)
     path = str(tmp_path / "sessions.db")
     code, first = await run("sessions.py", path)
     assert code == 0, first
@@ -109,11 +97,7 @@ async def test_a_session_continues_in_another_process_until_it_is_completed(tmp_
     assert "Traceback" not in output
 
 
-<<<<<<< HEAD
 async def test_with_a_key_the_provider_understands_and_replies() -> None:
-=======
-async def test_with_a_key_the_provider_interprets_and_answers() -> None:
->>>>>>> b37680aa (test: name tests of turns, testing tools and benchmarks by behaviour)
     def answer(request: Request) -> Reply:
         return Anthropic().response(EMPTY_READING if "output_config" in request.body else "All is well.")
 
@@ -142,11 +126,7 @@ def drop_repeats(values: list[Any]) -> list[Any]:
 @pytest.mark.usefixtures("examples_on_path")
 @given(kinds=KINDS, eager=st.integers(0, 5), facts=st.permutations(["name", "kind", "company", "birthday", "phone"]))
 @settings(max_examples=40, deadline=None)
-<<<<<<< HEAD
 def test_an_account_is_opened_with_the_last_stated_kind(kinds: list[str], eager: int, facts: list[str]) -> None:
-=======
-def test_the_last_stated_account_type_is_used(kinds: list[str], eager: int, facts: list[str]) -> None:
->>>>>>> b37680aa (test: name tests of turns, testing tools and benchmarks by behaviour)
     onboarding = importlib.import_module("onboarding")
     first, *later = drop_repeats(kinds)
     known = {"name": "Maya", "kind": first, "company": "Tascas", "birthday": "2001-05-17", "phone": "1234"}
