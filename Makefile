@@ -10,7 +10,7 @@ OPENSEARCH := tests/support/servers/opensearch/pom.xml
 EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chat_loop stored_conversation memory extraction time_travel \
 	import_history support_with_skills approval flight_booking sessions server_client openai_client mcp_memory many_workers gdpr)
 
-.PHONY: run examples test test-fast coverage check format hooks docs dist bench clean
+.PHONY: run examples test test-fast coverage check format hooks docs screenshots dist bench clean
 
 run: $(RUNS)  ## the server and its console, with nothing to set up: chat, be remembered, look around; Ctrl-C stops
 	$(BIN)/tellback demo
@@ -49,6 +49,9 @@ dist: $(READY)  ## the wheel and the source distribution, in dist/
 
 docs: $(READY)  ## the documentation as a site, in .site/; broken links and references fail
 	$(BIN)/zensical build --clean --strict
+
+screenshots: $(SERVERS)  ## the pictures of the console in docs/images
+	TELLBACK_SCREENSHOTS=1 $(BIN)/python -m pytest -q -n 0 tests/browser/test_screenshots.py
 
 bench: $(SERVERS)  ## beside the peers, in one run
 	$(BIN)/python bench/loop.py

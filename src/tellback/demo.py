@@ -21,7 +21,7 @@ from tellback.user import User
 
 SAMPLE_USER = "maya"
 SAMPLE_NAMESPACE = "sample"
-SAMPLE_SPACE = "sample"
+SAMPLE_SPACE = "default"
 
 ACCEPTS_TABLE = "the user accepts a table that was offered"
 CUISINE_QUESTION = "Would you like Italian, Indian or Portuguese food?"

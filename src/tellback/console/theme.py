@@ -63,7 +63,7 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
 .tool .q-item__label--caption { color: var(--quiet); line-height: 1.3 !important; }
 .tool .q-expansion-item__content > * { padding: .25rem .75rem .75rem; }
 /* Mermaid draws diagrams for a light background in both themes. */
-.graph { padding: .5rem 0; } .body--dark .graph { background: #d9dbdd; border-radius: .4rem; padding: .5rem; }
+.graph { padding: .5rem 0; } .body--dark .graph svg { filter: invert(.9) hue-rotate(180deg); }
 .composer { position: sticky; bottom: 0; background: var(--ground); display: flex; gap: .6rem; align-items: flex-end;
   padding: .5rem 0 1rem; width: 100%; z-index: 1; margin-bottom: -1.25rem; }
 .composer .q-textarea { flex: 1; min-width: 0; } .composer .q-field__control { background: var(--surface); }

@@ -16,7 +16,7 @@ from tellback.console.widgets import code_block, text_label
 _MERMAID_CONFIG = {
     "securityLevel": "strict",
     "theme": "neutral",
-    "flowchart": {"useMaxWidth": False},
+    "flowchart": {"useMaxWidth": False, "rankSpacing": 28, "padding": 10, "wrappingWidth": 280},
     "fontFamily": "system-ui, sans-serif",
     "startOnLoad": False,
 }
