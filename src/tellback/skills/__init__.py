@@ -1,6 +1,6 @@
 """Skills: instructions with optional tools, which a model reads when it needs them.
 
-They come from functions, folders or a resolver. Chat, agents and applications import this.
+Skills come from functions, folders or a resolver.
 """
 
 from tellback.skills.loader import MAX_BODY, load_body, load_skills

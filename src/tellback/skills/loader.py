@@ -1,5 +1,5 @@
-"""Load skills: from folders in the open Agent Skills format (a SKILL.md, with other files beside it), and their bodies,
-filled from the context, after the bodies of the skills they require."""
+"""Load skills from folders in the open Agent Skills format (a SKILL.md and other files), and render skill bodies from
+the context, preceded by the bodies of required skills."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _KNOWN_SETTINGS = ("name", "description", "when", "modalities", "requires")
 
 
 def parse_skill_file(text: str, skill: str, file: str) -> tuple[dict[str, Any], str]:
-    """The settings and the body of a SKILL.md."""
+    """Parse a SKILL.md into its settings and body."""
     text = text.replace("\r\n", "\n")
     first = _DELIMITER.match(text)
     last = _DELIMITER.search(text, first.end()) if first else None
     if first is None or last is None:
-        raise SkillError(skill, f"{file} does not start with its settings between two lines of '---'.")
+        raise SkillError(skill, f"{file} does not start with settings between two '---' lines.")
     settings = text[first.end() : last.start()]
     if len(settings) > MAX_SETTINGS_CHARS:
         raise SkillError(skill, f"the settings of {file} are longer than {MAX_SETTINGS_CHARS} characters.")
@@ -41,16 +41,16 @@ def parse_skill_file(text: str, skill: str, file: str) -> tuple[dict[str, Any], 
 
 
 def validate_settings(settings: Mapping[str, Any], folder_names: set[str], skill: str, file: str) -> None:
-    """Hold the settings to the open format: a name that is its folder's, and a description."""
+    """Validate the settings required by the open format: a name equal to the folder's name, and a description."""
     name, description = settings.get("name"), settings.get("description")
     if not isinstance(name, str):
         raise SkillError(skill, f"{file} has no name; write 'name: {skill}'.")
     if len(name) > 64 or not _NAME_PATTERN.match(name):
         raise SkillError(
-            skill, f"{file}: the name {name!r:.80} is not 1 to 64 lowercase letters, digits and single hyphens between."
+            skill, f"{file}: the name {name!r:.80} must be 1 to 64 lowercase letters, digits and single hyphens."
         )
     if name not in folder_names:
-        raise SkillError(skill, f"{file}: the name {name!r} is not that of its folder; rename one of them.")
+        raise SkillError(skill, f"{file}: the name {name!r} differs from the folder's name; rename one of them.")
     if not isinstance(description, str) or not description.strip():
         raise SkillError(skill, f"{file} has no description; write what the skill does and when to use it.")
     if len(description) > 1024:
@@ -58,25 +58,25 @@ def validate_settings(settings: Mapping[str, Any], folder_names: set[str], skill
 
 
 def _parse_settings(settings: str, skill: str, file: str) -> dict[str, Any]:
-    from tellback.safe_yaml import load_yaml  # only those who load folders pay for it
+    from tellback.safe_yaml import load_yaml  # imported only if folders are loaded
 
     try:
         value = load_yaml(settings, depth=_MAX_DEPTH, values=_MAX_VALUES)
     except ValueError as error:
         raise SkillError(
-            skill, f"the settings of {file} are not YAML that can be read ({error}). Quote text that holds ': '."
+            skill, f"the settings of {file} are not valid YAML ({error}). Quote text that contains ': '."
         ) from error
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise SkillError(skill, f"the settings of {file} are not names with values, such as 'name: {skill}'.")
+        raise SkillError(skill, f"the settings of {file} must be names with values, such as 'name: {skill}'.")
     return value
 
 
 def load_skills(path: str | os.PathLike[str]) -> list[Skill]:
-    """The skill of a folder that holds a SKILL.md, or the skills of all such folders right inside it, by name.
+    """Load the skill of a folder with a SKILL.md, or the skills of all such direct subfolders, sorted by name.
 
-    Nothing in a folder is run. Its other files are listed with the skill, and once it was read or applied, the model
-    reads them one by one with the tool `read_skill_file`. Settings that Tellback does not know are kept in
-    `Skill.meta`. Hidden folders are passed over, and a link that leads elsewhere is refused.
+    No file in a folder is executed. The other files are listed with the skill. After reading or applying the skill,
+    the model can read them with the tool `read_skill_file`. Unknown settings are stored in `Skill.meta`. Hidden
+    folders are skipped, and links that lead out of the folder are rejected.
 
     >>> load_skills("no/such/folder")
     Traceback (most recent call last):
@@ -88,7 +88,7 @@ def load_skills(path: str | os.PathLike[str]) -> list[Skill]:
     except OSError as error:
         raise SkillError(root.name, f"the folder {root} cannot be read: {error.strerror}.") from error
     if not folders:
-        raise SkillError(root.name, f"neither {root} nor a folder in it holds a {SKILL_FILE}.")
+        raise SkillError(root.name, f"neither {root} nor a subfolder contains a {SKILL_FILE}.")
     return skills_for(map(_load_skill, folders))
 
 
@@ -101,7 +101,7 @@ def _find_skill_folders(root: Path) -> list[Path]:
     real = os.path.realpath(root)
     for child in found:
         if not Path(os.path.realpath(child)).is_relative_to(real):
-            raise SkillError(child.name, f"{child} is a link that leads out of {root}; load that folder by itself.")
+            raise SkillError(child.name, f"{child} is a link that leads out of {root}; load that folder separately.")
     return found
 
 
@@ -136,23 +136,23 @@ def _read_skill_file(files: SkillFolder, skill: str, file: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SkillError(skill, f"{file} is not text in UTF-8: {error.reason} at byte {error.start}.") from error
+        raise SkillError(skill, f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.") from error
 
 
 MAX_BODY = 100_000
-"""How many characters of a skill reach the model; more would crowd out the conversation."""
+"""Maximum number of characters of a skill that the model receives."""
 _NOTE_CHARS = 100
-"""Room for the note, so that a text that was cut once is not cut again."""
+"""Space for the truncation note, so that a truncated text is not truncated again."""
 
 MAX_REQUIRED_SKILLS = 50
-"""How many skills one may bring with it, so that a resolver that makes them up cannot go on for ever."""
+"""Maximum number of required skills: a resolver could generate endless requirements."""
 
 
 def bind_context(fn: Callable[..., Any], ctx: Mapping[str, Any], skill_name: str) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments for a body function, taken from the context by name.
+    """Return the positional and keyword arguments of a body function, from the context by name.
 
-    A parameter called `ctx` gets all of it, and `**kwargs` all that no other parameter took. What a partial has bound
-    stays as it is.
+    A parameter called `ctx` receives the whole context, and `**kwargs` the keys that no other parameter has. Arguments
+    bound by a partial are not changed.
     """
     try:
         parameters = inspect.signature(fn).parameters
@@ -178,14 +178,14 @@ def bind_context(fn: Callable[..., Any], ctx: Mapping[str, Any], skill_name: str
             kwargs[name] = available[name]
     if missing:
         names = ", ".join(missing)
-        raise SkillError(skill_name, f"its body needs {names} in the context. Call apply_skill with them in ctx.")
+        raise SkillError(skill_name, f"its body requires {names} in the context. Call apply_skill with them in ctx.")
     return args, kwargs
 
 
 async def load_body(skill: Skill, ctx: Mapping[str, Any]) -> str:
-    """The body for this context: what `body_fn` makes of it, or `body`, or nothing; then the list of its files.
+    """Return the body for this context, from `body_fn` or `body`, followed by the list of the skill's files.
 
-    It is cut after `MAX_BODY` characters; the list stays. Control characters are left out.
+    The body is truncated so that both fit into `MAX_BODY` characters. Control characters are removed.
 
     >>> import asyncio
     >>> def greet(name: str) -> str: return f"Say hello to {name}."
@@ -196,18 +196,18 @@ async def load_body(skill: Skill, ctx: Mapping[str, Any]) -> str:
 
 
 async def load_full_body(skill: Skill, ctx: Mapping[str, Any]) -> str:
-    """The body, however long it is."""
+    """Return the body without truncation."""
     if skill.body_fn is None:
         return strip_control_characters(skill.body or "")
     args, kwargs = bind_context(skill.body_fn, ctx, skill.name)
     text = await call_function(skill.body_fn, *args, **kwargs)
     if not isinstance(text, str):
-        raise SkillError(skill.name, f"its body function returned {type(text).__name__}; it must return text.")
+        raise SkillError(skill.name, f"its body function must return text, got {type(text).__name__}.")
     return strip_control_characters(text)
 
 
 def append_file_list(skill: Skill, body: str, limit: int) -> str:
-    """The body with the list of the skill's files, both cut to fit: the list takes half of the room at most."""
+    """Append the list of the skill's files to the body, both truncated to fit; the list gets at most half."""
     if skill.files is None or not skill.files.names:
         return truncate(body, limit)
     file_list = _format_file_list(skill.name, skill.files.names, skill.files.has_more, limit // 2)
@@ -215,7 +215,7 @@ def append_file_list(skill: Skill, body: str, limit: int) -> str:
 
 
 def _format_file_list(name: str, files: Sequence[str], has_more: bool, limit: int) -> str:
-    text = f'\n\nFiles of this skill, which read_skill_file(skill="{name}", path=...) reads:'
+    text = f'\n\nFiles of this skill. Read them with read_skill_file(skill="{name}", path=...):'
     for file in files:
         if len(text) + len(file) > limit:
             has_more = True
@@ -225,25 +225,25 @@ def _format_file_list(name: str, files: Sequence[str], has_more: bool, limit: in
 
 
 def truncate(text: str, limit: int) -> str:
-    """The text, where it is longer than `limit` characters cut to fewer, with a note that says so."""
+    """Truncate a text that is longer than `limit` characters, with a note."""
     if len(text) <= limit:
         return text
     length = max(limit - _NOTE_CHARS, 0)
-    return f"{text[:length]}\n\n[Cut here: these are the first {length} of {len(text)} characters.]"
+    return f"{text[:length]}\n\n[Truncated: these are the first {length} of {len(text)} characters.]"
 
 
 async def resolve_requirements(resolver: SkillResolver, name: str) -> list[Skill]:
-    """The skill of that name, last, after all that it requires, each once.
+    """Return the skill with this name, preceded by all skills that it requires, each once.
 
-    Raises `NotFoundError` when there is no such skill, and `SkillError` with the chain of names when a requirement
-    is unknown, or leads back to a skill that asked for it.
+    Raises `NotFoundError` if there is no such skill, and `SkillError` with the chain of names if a requirement is
+    unknown or circular.
     """
     ordered: dict[str, Skill] = {}
 
     async def visit(required_name: str, chain: tuple[str, ...]) -> None:
         path = " → ".join((*chain, required_name))
         if required_name in chain:
-            raise SkillError(chain[0], f"its requirements go in a circle: {path}.")
+            raise SkillError(chain[0], f"its requirements are circular: {path}.")
         if required_name in ordered:
             return
         if len(ordered) + len(chain) >= MAX_REQUIRED_SKILLS:
@@ -252,18 +252,18 @@ async def resolve_requirements(resolver: SkillResolver, name: str) -> list[Skill
         if skill is None and chain:
             raise SkillError(chain[0], f"it requires {required_name!r}, which does not exist: {path}.")
         if skill is None:
-            way = "search_skills finds them" if resolver.search_fn is not None else "list_skills gives their names"
-            raise NotFoundError("skill", required_name, hint=f"Use a name as it is written; {way}.")
+            tool = "search_skills" if resolver.search_fn is not None else "list_skills"
+            raise NotFoundError("skill", required_name, hint=f"Use the exact name; call {tool} to find it.")
         for required in skill.requires:
             await visit(required, (*chain, required_name))
-        ordered.setdefault(skill.name, skill)  # a resolver may know it by several names
+        ordered.setdefault(skill.name, skill)  # a resolver may return it for several names
 
     await visit(name, ())
     return list(ordered.values())
 
 
 async def render_skills(skills: Sequence[Skill], ctx: Mapping[str, Any]) -> str:
-    """The bodies of skills, each under its name when there are several; about `MAX_BODY` characters at most."""
+    """Render the bodies of skills, with their names as headings if there are several; about `MAX_BODY` in total."""
     bodies = [await load_full_body(skill, ctx) for skill in skills]
     texts = [append_file_list(skill, body, MAX_BODY) for skill, body in zip(skills, bodies, strict=True)]
     if len(texts) == 1:

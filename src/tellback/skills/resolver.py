@@ -1,4 +1,4 @@
-"""Which skills a model may use: the index it is shown, search, and `SkillResolver`."""
+"""Choose the skills a model may use: the index for the prompt, search, and `SkillResolver`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ HEADER = "Available skills you can read with read_skill(name):"
 T = TypeVar("T")
 
 _MAX_QUERY_WORDS = 50
-"""A query is a few words; one of a million would only cost time."""
+"""Longer queries are truncated, because each word costs time."""
 
 SkillEntry = Skill | Callable[..., Any]
 
 
 def build_index(skills: Iterable[SkillEntry]) -> str:
-    """A piece of a system prompt that lists the skills; empty when there are none.
+    """Return the part of a system prompt that lists the skills, or an empty text without skills.
 
     >>> print(build_index([Skill("customer-tone", "Apply our voice", when=["reply", "marketing"])]))
     Available skills you can read with read_skill(name):
@@ -33,7 +33,7 @@ def build_index(skills: Iterable[SkillEntry]) -> str:
 
 
 def index_line(skill: Skill) -> str:
-    """One skill on one line, whatever its description holds.
+    """Format a skill on one line, even if its description has line breaks.
 
     >>> index_line(Skill("receipts", "Read a receipt", when=["expense"], modalities=["image", "pdf"]))
     '- receipts: Read a receipt (when: expense) [modalities: image, pdf]'
@@ -50,7 +50,7 @@ def index_line(skill: Skill) -> str:
 
 
 def list_skills_of(skills: Iterable[SkillEntry]) -> list[dict[str, Any]]:
-    """What `list_skills` answers: name, description and trigger phrases of each skill.
+    """Return the result of `list_skills`: name, description and trigger phrases of each skill.
 
     >>> list_skills_of([Skill("tone", "Our voice", when=["reply"])])
     [{'name': 'tone', 'description': 'Our voice', 'when': ['reply']}]
@@ -65,7 +65,7 @@ def _one_line(text: str) -> str:
 
 
 def find_skill(skills: Iterable[SkillEntry], name: str) -> Skill | None:
-    """The skill of that name, or None.
+    """Return the skill with this name, or None.
 
     >>> find_skill([Skill("tone", "Our voice")], "manners") is None
     True
@@ -74,9 +74,9 @@ def find_skill(skills: Iterable[SkillEntry], name: str) -> Skill | None:
 
 
 def search_skills_of(skills: Iterable[SkillEntry], query: str, limit: int = 10, min_score: float = 1) -> list[Skill]:
-    """The skills that match the query's words best, the earlier one first where two match alike.
+    """Return the skills that best match the words of the query; equal matches keep their order.
 
-    A word counts 3 where it is part of the name, 2 for a trigger phrase and 1 for the description, upper or lower case.
+    A word scores 3 if it is part of the name, 2 for a trigger phrase and 1 for the description, ignoring case.
 
     >>> pool = [Skill("tone", "Our voice"), Skill("refunds", "Angry customers", when=["money back"])]
     >>> [skill.name for skill in search_skills_of(pool, "They want their MONEY")]
@@ -91,7 +91,7 @@ def search_skills_of(skills: Iterable[SkillEntry], query: str, limit: int = 10, 
 
 def _split_query(query: str) -> list[str]:
     words = list(dict.fromkeys(query.casefold().split()))[:_MAX_QUERY_WORDS]
-    # A single letter is part of nearly everything.
+    # A single letter would match nearly every skill.
     return [word for word in words if len(word) > 1] or words
 
 
@@ -102,13 +102,13 @@ def _score_skill(skill: Skill, words: list[str]) -> int:
 
 
 async def await_resolver(work: Awaitable[T], source: str, seconds: float | None) -> T:
-    """What a resolver's function gives. That it fails, or is not done in time, is a `SkillError` that names it."""
+    """Await a resolver's function; raise `SkillError` with its name if it fails or takes too long."""
     try:
         async with asyncio.timeout(seconds) as deadline:
             return await work
     except (ConfigurationError, NotFoundError, SkillError):
         raise
-    except Exception as error:  # an application's function may raise anything
+    except Exception as error:  # user code may raise anything
         if isinstance(error, TimeoutError) and deadline.expired():
             problem = f"it did not answer within {seconds:g} seconds."
         else:
@@ -118,11 +118,12 @@ async def await_resolver(work: Awaitable[T], source: str, seconds: float | None)
 
 @dataclass(frozen=True, slots=True)
 class SkillResolver:
-    """Where skills come from. Each function may be sync, and then runs in a thread, or async.
+    """Provides skills through functions. Each function may be async, or sync and then runs in a thread.
 
-    `list_fn(ctx)` gives the skills to advertise; `ctx` holds the turn's `messages`, `system` and `model`.
-    `read_fn(name)` gives one skill or None, and may know more than were listed. `search_fn(query, opts)`, with `limit`
-    and `min_score` in `opts`, is optional: with it the model can search. `skills` are all there are, where known.
+    `list_fn(ctx)` returns the skills to advertise; `ctx` contains the turn's `messages`, `system` and `model`.
+    `read_fn(name)` returns a skill or None, and may also return skills that are not listed. The optional
+    `search_fn(query, opts)`, with `limit` and `min_score` in `opts`, lets the model search. `skills` is the complete
+    list of skills, if known.
 
     >>> tone = Skill("tone", "Our voice", body="Be warm.")
     >>> SkillResolver(list_fn=lambda ctx: [tone], read_fn={"tone": tone}.get).search_fn is None
@@ -138,31 +139,29 @@ class SkillResolver:
         for name in ("list_fn", "read_fn", "search_fn"):
             value = getattr(self, name)
             if not callable(value) and not (name == "search_fn" and value is None):
-                raise ConfigurationError(f"SkillResolver: {name} is a function, not {value!r:.80}.")
+                raise ConfigurationError(f"SkillResolver: {name} must be a function, got {value!r:.80}.")
         if self.skills is not None:
             object.__setattr__(self, "skills", tuple(skills_for(self.skills)))
 
     async def list_skills(self, ctx: Mapping[str, Any]) -> list[Skill]:
-        """What `list_fn` gives, checked."""
+        """Call `list_fn` and validate its result."""
         return _validate_result(await call_function(self.list_fn, ctx), "list_fn")
 
     async def read(self, name: str) -> Skill | None:
-        """What `read_fn` gives, checked."""
+        """Call `read_fn` and validate its result."""
         found = await call_function(self.read_fn, name)
         return None if found is None else _validate_result([found], "read_fn")[0]
 
     async def search_skills(self, query: str, limit: int = 10, min_score: float = 1) -> list[Skill]:
-        """What `search_fn` gives, checked, and no more than `limit`."""
+        """Call `search_fn`, validate its result, and return at most `limit` skills."""
         if self.search_fn is None:
-            raise ConfigurationError(
-                "This SkillResolver cannot search: give it a search_fn, or use searchable_resolver."
-            )
+            raise ConfigurationError("This SkillResolver cannot search: pass search_fn, or use searchable_resolver.")
         hits = await call_function(self.search_fn, query, {"limit": limit, "min_score": min_score})
         return _validate_result(hits, "search_fn")[:limit]
 
 
 def in_memory_resolver(skills: Iterable[SkillEntry]) -> SkillResolver:
-    """A resolver that shows every skill of a list.
+    """Return a resolver that lists all skills.
 
     >>> len(in_memory_resolver([Skill("tone", "Our voice")]).skills)
     1
@@ -172,7 +171,7 @@ def in_memory_resolver(skills: Iterable[SkillEntry]) -> SkillResolver:
 
 
 def searchable_resolver(skills: Iterable[SkillEntry], always_on: Iterable[str | SkillEntry] = ()) -> SkillResolver:
-    """A resolver for many skills: only those `always_on` (names or skills) are shown, the rest is found by searching.
+    """Return a resolver for many skills: it lists only `always_on` (names or skills); search finds the others.
 
     >>> pool = [Skill("tone", "Our voice"), Skill("refunds", "When to refund")]
     >>> searchable_resolver(pool, always_on=["tone"]).search_fn is not None
@@ -187,21 +186,21 @@ def searchable_resolver(skills: Iterable[SkillEntry], always_on: Iterable[str | 
 def effective_resolver(
     skill_resolver: SkillResolver | None, skills: Iterable[SkillEntry] | None = None
 ) -> SkillResolver | None:
-    """The resolver a run uses: the one given, or one over the skills, or None when there is neither.
+    """Return the resolver of a run: `skill_resolver`, a resolver over `skills`, or None.
 
     >>> effective_resolver(None, []) is None
     True
     """
     if skill_resolver is not None:
         if not isinstance(skill_resolver, SkillResolver):
-            raise ConfigurationError(f"skill_resolver is a SkillResolver, not {skill_resolver!r:.80}.")
+            raise ConfigurationError(f"skill_resolver must be a SkillResolver, got {skill_resolver!r:.80}.")
         return skill_resolver
     found = [] if skills is None else skills_for(skills)
     return in_memory_resolver(found) if found else None
 
 
 def as_resolver(source: SkillResolver | Iterable[SkillEntry]) -> SkillResolver:
-    """A resolver as it is, or one over a list of skills that can also be searched."""
+    """Return a resolver unchanged, or a searchable resolver over a list of skills."""
     if isinstance(source, SkillResolver):
         return source
     pool = skills_for(source)
@@ -225,25 +224,25 @@ def _build_resolver(pool: list[Skill], listed: list[Skill], *, searchable: bool)
 
 def _resolve_always_on(pool: list[Skill], entries: Iterable[str | SkillEntry]) -> list[Skill]:
     if isinstance(entries, str):
-        raise SkillError(entries, f"always_on is a list: write always_on=[{entries!r:.80}].")
+        raise SkillError(entries, f"always_on must be a list: write always_on=[{entries!r:.80}].")
     by_name = {skill.name: skill for skill in pool}
     listed: list[Skill] = []
     for entry in entries:
         if not isinstance(entry, str):
             [converted] = skills_for([entry])
             if by_name.setdefault(converted.name, converted) != converted:
-                raise SkillError(converted.name, "another skill of this name is in the list; rename one of them.")
+                raise SkillError(converted.name, "another skill in the list has the same name; rename one of them.")
             listed.append(converted)
         elif entry in by_name:
             listed.append(by_name[entry])
         else:
-            raise SkillError(entry, "always_on names it, but it is not among the skills.")
+            raise SkillError(entry, "always_on contains this name, but the skills do not.")
     return skills_for(listed)
 
 
 def _validate_result(value: Any, source: str) -> list[Skill]:
-    """Skills as an application's function gave them; the same one twice is one."""
+    """Validate the skills returned by a resolver function; the same object is used once."""
     try:
         return skills_for({id(entry): entry for entry in validate_entries(value)}.values())
     except (SkillError, ConfigurationError) as error:
-        raise ConfigurationError(f"SkillResolver: {source} gave what cannot be used. {error}") from error
+        raise ConfigurationError(f"SkillResolver: {source} returned an invalid result. {error}") from error

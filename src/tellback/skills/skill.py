@@ -1,4 +1,4 @@
-"""`Skill`: a named bundle of instructions, and the tools that go with them; `SkillFolder`, its files."""
+"""`Skill`: a named set of instructions and tools; `SkillFolder`: the files of a skill."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tellback.errors import ConfigurationError, SkillError, ToolError
 from tellback.tools import Tool, tools_by_name
 
 MAX_FILE_BYTES = 100_000
-"""How many bytes of a file reach the model."""
+"""Maximum number of bytes of a file that the model receives."""
 MAX_LISTED_FILES = 200
 MAX_VISITED_FILES = 5_000
 _SAMPLE_BYTES = 1_024
 _MAX_PATH_CHARS = 200
 _DRIVE = re.compile(r"[A-Za-z]:")
-# A pipe must not block, a link must not be followed, and a terminal must not become ours.
+# Do not block on a pipe, follow a link, or acquire a controlling terminal.
 _OPEN_FLAGS = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
 )
@@ -31,9 +31,9 @@ _OPEN_FLAGS = os.O_RDONLY | sum(
 
 @dataclass(frozen=True, slots=True)
 class SkillFolder:
-    """The folder a skill was loaded from: this very one, and not what may be put in its place later.
+    """The folder a skill was loaded from, identified by device and inode: a folder that replaces it is rejected.
 
-    `names` are the files of it that a model may read, as paths below it, and `has_more` says that not all are listed.
+    `names` are the relative paths of the files that a model may read; with `has_more`, the list is incomplete.
     """
 
     root: str
@@ -44,7 +44,7 @@ class SkillFolder:
 
     @classmethod
     def at(cls, path: Path) -> SkillFolder:
-        """The folder as it is now, with its files."""
+        """Open the folder at this path and list its files."""
         root = os.path.realpath(path)
         status = os.stat(root)
         folder = cls(root, status.st_dev, status.st_ino)
@@ -52,36 +52,36 @@ class SkillFolder:
         return replace(folder, names=names, has_more=has_more)
 
     def text(self, path: str, skill: str) -> str:
-        """A file's text, cut where it is long; what is no text, or not inside, is a `SkillError`."""
+        """Return a file's text, truncated if it is long. Raises `SkillError` for other data or a file outside."""
         data, size = self.read(path, MAX_FILE_BYTES, skill)
         text = _decode_text(data, size, path, skill)
-        return text if size <= len(data) else f"{text}\n\n[Cut here: these are the first {len(data)} of {size} bytes.]"
+        return text if size <= len(data) else f"{text}\n\n[Truncated: these are the first {len(data)} of {size} bytes.]"
 
     def read(self, path: str, limit: int, skill: str) -> tuple[bytes, int]:
-        """Up to `limit` bytes of a regular file inside the folder, and its size; anything else is a `SkillError`."""
+        """Read up to `limit` bytes of a regular file inside the folder, and its size; reject anything else."""
         parts = _split_path(path, skill)
         try:
             real = os.path.realpath(os.path.join(self.root, *parts), strict=True)
             inside = os.path.relpath(real, self.root).split(os.sep)
-            if any(part.startswith(".") for part in inside):  # ".." is how a way out begins
+            if any(part.startswith(".") for part in inside):  # also rejects ".."
                 raise SkillError(
                     skill, f"{path!r:.200} is a link that leads out of the skill's folder, or to a hidden file."
                 )
             if not stat.S_ISREG(os.lstat(real).st_mode):
-                raise SkillError(skill, f"{path!r:.200} is not a file that can be read.")
+                raise SkillError(skill, f"{path!r:.200} is not a regular file.")
             descriptor = self._open_below(inside, skill)
             with open(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
-                    raise SkillError(skill, f"{path!r:.200} is not a file that can be read.")
+                    raise SkillError(skill, f"{path!r:.200} is not a regular file.")
                 data = file.read(limit)
                 return data, max(status.st_size, len(data))
-        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
-            reason = getattr(error, "strerror", None) or "no file can have this name"
+        except (OSError, ValueError) as error:  # ValueError: an invalid file name
+            reason = getattr(error, "strerror", None) or "invalid file name"
             raise SkillError(skill, f"the file {path!r:.200} cannot be read: {reason}.") from error
 
     def _open_below(self, parts: list[str], skill: str) -> int:
-        """Open a file step by step, so that a folder swapped for a link in the meantime is not followed."""
+        """Open a file one path component at a time, so a folder replaced by a link meanwhile is not followed."""
         if os.open not in os.supports_dir_fd:
             self._validate_same_folder(os.stat(self.root, follow_symlinks=False), skill)
             return os.open(os.path.join(self.root, *parts), _OPEN_FLAGS)
@@ -98,17 +98,17 @@ class SkillFolder:
 
     def _validate_same_folder(self, status: os.stat_result, skill: str) -> None:
         if (status.st_dev, status.st_ino) != (self.device, self.inode):
-            raise SkillError(skill, f"another folder is at {self.root} since it was loaded; load it again.")
+            raise SkillError(skill, f"the folder {self.root} was replaced after it was loaded; load it again.")
 
 
 def _list_files(folder: SkillFolder) -> tuple[tuple[str, ...], bool]:
-    """Paths of the files a model may read, sorted, without SKILL.md; and whether there are more of them."""
+    """Return the sorted paths of the files a model may read, without SKILL.md, and whether there are more."""
     found: list[str] = []
     for visited, path in enumerate(_walk_files(folder.root)):
         if visited == MAX_VISITED_FILES or (path and len(found) == MAX_LISTED_FILES):
             return tuple(sorted(found)), True
         if path:
-            with suppress(SkillError):  # it is no text
+            with suppress(SkillError):  # not text
                 data, size = folder.read(path, _SAMPLE_BYTES, "")
                 _decode_text(data, size, path, "")
                 found.append(path)
@@ -116,7 +116,7 @@ def _list_files(folder: SkillFolder) -> tuple[tuple[str, ...], bool]:
 
 
 def _walk_files(root: str) -> Iterator[str]:
-    """The path of each file that could be listed, and an empty one for everything else that is met."""
+    """Yield the path of each file that could be listed, and an empty text for every other entry."""
     for directory, folders, names in os.walk(root):
         yield ""
         folders[:] = sorted(name for name in folders if _is_visible(name))
@@ -130,11 +130,11 @@ def _is_visible(name: str) -> bool:
 
 
 def _split_path(path: str, skill: str) -> list[str]:
-    """The steps of a relative path, which may not go up, be hidden, or mean something else on another system."""
+    """Split a relative path; reject parent folders, hidden files, and paths that are absolute on any system."""
     is_unsafe = "\0" in path or "\\" in path or path.startswith("/") or _DRIVE.match(path)
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if is_unsafe or not parts or any(part.startswith(".") for part in parts):
-        raise SkillError(skill, f"{path!r:.200} is not the path of one of its files: use one that is listed with it.")
+        raise SkillError(skill, f"{path!r:.200} is not the path of one of its files: use a listed path.")
     return parts
 
 
@@ -145,12 +145,12 @@ def _decode_text(data: bytes, size: int, path: str, skill: str) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise SkillError(skill, f"the file {path!r:.200} is not text, and cannot be shown.")
+        raise SkillError(skill, f"the file {path!r:.200} is not text and cannot be shown.")
     return text
 
 
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters but for tabs and line ends, which forge what a terminal shows, and lone surrogates."""
+"""Lone surrogates, and control characters except tabs and line breaks, because they can spoof terminal output."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -158,7 +158,7 @@ _METADATA_ATTRIBUTE = "__tellback_skill__"
 
 
 def strip_control_characters(text: str) -> str:
-    """The text without control characters and halves of characters.
+    """Remove control characters and lone surrogates from a text.
 
     >>> strip_control_characters("Be \\x1b[31mwarm\\x00.")
     'Be [31mwarm.'
@@ -167,7 +167,7 @@ def strip_control_characters(text: str) -> str:
 
 
 def find_control_character(text: str) -> str | None:
-    """The first character that is none of a text, or None.
+    """Return the first control character or lone surrogate of a text, or None.
 
     >>> find_control_character("Our voice"), find_control_character("Our\\x07voice")
     (None, '\\x07')
@@ -178,13 +178,13 @@ def find_control_character(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """Instructions that a model pulls into its context when it judges that they apply.
+    """Instructions that a model loads into its context when they are relevant.
 
-    `description` and `when` (trigger phrases) are what it judges by; `modalities` are the kinds of input the skill is
-    good for, None meaning text. `body` is returned as it is; `body_fn` makes it from the context instead, its
-    parameters filled by name. `tools` can be called once the skill was read or applied. `requires` names skills that
-    are read with it. `fn` is the function it was made of, if any; `meta` holds whatever else is known about it.
-    `files` is the folder it was loaded from, if that holds other files for the model to read.
+    The model decides by `description` and `when` (trigger phrases). `modalities` are the supported kinds of input;
+    None means text. `body` is returned unchanged; `body_fn` builds it from the context instead, with parameters
+    filled by name. `tools` can be called after the skill was read or applied. `requires` contains the names of skills
+    that are read first. `fn` is the function that the skill was created from, and `meta` contains other metadata.
+    `files` is the folder that the skill was loaded from, if it has other files for the model to read.
 
     >>> Skill("tone", "Apply our voice", when=["customer reply"], body="Be warm and plain.").when
     ('customer reply',)
@@ -205,16 +205,16 @@ class Skill:
     def __post_init__(self) -> None:
         _validate_name(self.name)
         if not isinstance(self.description, str):
-            raise SkillError(self.name, f"description is text, not {self.description!r:.80}.")
+            raise SkillError(self.name, f"description must be text, got {self.description!r:.80}.")
         _validate_characters(self.name, "description", self.description)
         if not isinstance(self.body, str | None):
-            raise SkillError(self.name, f"body is text, not {self.body!r:.80}; a function goes in body_fn.")
+            raise SkillError(self.name, f"body must be text, got {self.body!r:.80}; pass a function as body_fn.")
         for field_name in ("body_fn", "fn"):
             value = getattr(self, field_name)
             if value is not None and not callable(value):
-                raise SkillError(self.name, f"{field_name} is a function, not {value!r:.80}.")
+                raise SkillError(self.name, f"{field_name} must be a function, got {value!r:.80}.")
         if not isinstance(self.files, SkillFolder | None):
-            raise SkillError(self.name, f"files is a SkillFolder, not {self.files!r:.80}; load_skills makes one.")
+            raise SkillError(self.name, f"files must be a SkillFolder, got {self.files!r:.80}; use load_skills.")
         for field_name in ("when", "requires"):
             object.__setattr__(self, field_name, _validate_texts(self.name, field_name, getattr(self, field_name)))
         if self.modalities is not None:
@@ -223,7 +223,7 @@ class Skill:
 
     @classmethod
     def from_fn(cls, fn: Callable[..., Any]) -> Skill:
-        """The skill that a function marked with `@skill` stands for.
+        """Create the skill of a function marked with `@skill`.
 
         >>> @skill(description="Our voice")
         ... def tone() -> str:
@@ -234,13 +234,13 @@ class Skill:
         metadata = getattr(fn, _METADATA_ATTRIBUTE, None)
         if not isinstance(metadata, _SkillMetadata):
             raise SkillError(
-                _skill_function_name(fn) or repr(fn)[:80], "it is not marked: put @skill(description=...) on it."
+                _skill_function_name(fn) or repr(fn)[:80], "it is not marked: decorate it with @skill(description=...)."
             )
         return metadata.build_skill(fn)
 
 
 class SkillFields(TypedDict, total=False):
-    """What `@skill` takes: see `Skill`."""
+    """The arguments of `@skill`; see `Skill`."""
 
     description: str | None
     when: Sequence[str]
@@ -253,7 +253,7 @@ class SkillFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _SkillMetadata:
-    """What `@skill` was told. The skill itself is made later, so that a method becomes the skill of its object."""
+    """The arguments of `@skill`. The skill is created later, so that a method becomes a skill of its object."""
 
     fields: SkillFields
 
@@ -274,8 +274,8 @@ def skill(**fields: Unpack[SkillFields]) -> Callable[[F], F]: ...
 def skill(fn: F | None = None, /, **fields: Unpack[SkillFields]) -> F | Callable[[F], F]:
     """Mark a function as a skill; it can still be called as before.
 
-    The function makes the body: it returns the text, and its parameters are filled from the context. With `body`, that
-    text is the body and the function is never called. Its name and docstring stand in for `name` and `description`.
+    The function returns the body, and its parameters are filled from the context. With `body`, that text is the body
+    and the function is never called. `name` and `description` default to the function's name and docstring.
 
     >>> @skill(description="Read a receipt", when=["expense"], modalities=["image", "pdf"])
     ... def receipts(attachments: list | None = None) -> str:
@@ -285,18 +285,18 @@ def skill(fn: F | None = None, /, **fields: Unpack[SkillFields]) -> F | Callable
     """
 
     def mark(target: F) -> F:
-        built = _SkillMetadata(fields).build_skill(target)  # wrong values are found here, where they were written
+        built = _SkillMetadata(fields).build_skill(target)  # reports invalid values at the decorator
         try:
             setattr(target, _METADATA_ATTRIBUTE, _SkillMetadata({**fields, "tools": built.tools}))
         except (AttributeError, TypeError) as error:
-            raise SkillError(built.name, f"{target!r:.80} cannot be marked: put @skill on a plain function.") from error
+            raise SkillError(built.name, f"{target!r:.80} cannot be marked: use @skill on a plain function.") from error
         return target
 
     return mark if fn is None else mark(fn)
 
 
 def skills_for(entries: Iterable[Skill | Callable[..., Any]]) -> list[Skill]:
-    """Skills of a list in which functions marked with `@skill` and `Skill`s are mixed.
+    """Convert a list of `Skill`s and functions marked with `@skill` to skills.
 
     >>> [made.name for made in skills_for([Skill("tone", "Our voice"), Skill("refunds", "When to refund")])]
     ['tone', 'refunds']
@@ -311,9 +311,9 @@ def skills_for(entries: Iterable[Skill | Callable[..., Any]]) -> list[Skill]:
 
 
 def validate_entries(value: Any) -> Iterable[Any]:
-    """The value, if it can be a list of skills at all."""
+    """Return the value if it is iterable, and neither a string nor a mapping."""
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-        raise ConfigurationError(f"Skills are given as a list, not as {value!r:.80}: write [...].")
+        raise ConfigurationError(f"Skills must be a list, got {value!r:.80}: write [...].")
     return value
 
 
@@ -327,9 +327,9 @@ def _as_skill(entry: Any) -> Skill:
 
 def _validate_name(name: Any) -> None:
     if not isinstance(name, str) or not name:
-        raise SkillError(str(name)[:80], "a skill's name is text, and not empty: pass name=... .")
+        raise SkillError(str(name)[:80], "a skill's name must be a non-empty string: pass name=... .")
     if name != name.strip() or not name.isprintable():
-        raise SkillError(name[:80], "a skill's name is one line, without spaces around it or control characters.")
+        raise SkillError(name[:80], "a skill's name must be one line without surrounding spaces or control characters.")
 
 
 def _validate_texts(skill_name: str, field_name: str, value: Any) -> tuple[str, ...]:
@@ -337,14 +337,14 @@ def _validate_texts(skill_name: str, field_name: str, value: Any) -> tuple[str, 
         return ()
     if isinstance(value, str):
         raise SkillError(
-            skill_name, f"{field_name} is a list of texts, not one text: write {field_name}=[{value!r:.80}]."
+            skill_name, f"{field_name} must be a list of strings, not one string: write {field_name}=[{value!r:.80}]."
         )
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
-        raise SkillError(skill_name, f"{field_name} is a list of texts, not {value!r:.80}.")
+        raise SkillError(skill_name, f"{field_name} must be a list of strings, got {value!r:.80}.")
     texts = tuple(value)
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise SkillError(skill_name, f"{field_name} holds {text!r:.80}, which is not text.")
+            raise SkillError(skill_name, f"{field_name} contains {text!r:.80}, which is not a non-empty string.")
         _validate_characters(skill_name, field_name, text)
     return texts
 
@@ -352,18 +352,18 @@ def _validate_texts(skill_name: str, field_name: str, value: Any) -> tuple[str, 
 def _validate_characters(skill_name: str, field_name: str, text: str) -> None:
     character = find_control_character(text)
     if character is not None:
-        raise SkillError(skill_name, f"{field_name} holds {character!r}, which is no character of a text; take it out.")
+        raise SkillError(skill_name, f"{field_name} contains the control character {character!r}; remove it.")
 
 
 def _validate_tools(skill_name: str, value: Any) -> tuple[Tool, ...]:
     if value is None:
         return ()
     if callable(value) or isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-        raise SkillError(skill_name, f"tools is a list of functions, not {value!r:.80}: write tools=[...].")
+        raise SkillError(skill_name, f"tools must be a list of functions, got {value!r:.80}: write tools=[...].")
     try:
         return tuple(tools_by_name(value).values())
     except (ConfigurationError, ToolError) as error:
-        raise SkillError(skill_name, f"one of its tools cannot be used. {error}") from error
+        raise SkillError(skill_name, f"one of its tools is invalid. {error}") from error
 
 
 def _skill_function_name(fn: Any) -> str:

@@ -1,4 +1,4 @@
-"""The tools by which a model finds, reads and applies skills, and what one run offers of them (`SkillOffer`)."""
+"""The tools that let a model find, read and apply skills, and `SkillOffer`, the skills and tools of one run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("tellback.skills")
 MAX_SEARCH_RESULTS = 50
 BUILTIN_NAMES = ("list_skills", "read_skill", "apply_skill", "search_skills", "read_skill_file")
 TOOL_TIMEOUT_SECONDS = 30.0
-"""Seconds a body function or a resolver gets before the model is told that it did not answer."""
+"""Timeout of body functions and resolvers, in seconds; the model then receives an error."""
 
 OnOpen = Callable[[Skill], None]
 SkillSource = SkillResolver | Iterable[SkillEntry]
@@ -37,7 +37,7 @@ SEARCH_LINE = "Skills that are not listed here can be found with search_skills(q
 
 
 class Skillset:
-    """What the tools work on. They are its methods, so that their schemas are read once per process."""
+    """The state behind the tools. The tools are its methods, so their schemas are built once per process."""
 
     def __init__(
         self,
@@ -57,42 +57,42 @@ class Skillset:
         return list_skills_of(await self._resolver.list_skills(self._list_context()))
 
     async def read_skill(self, name: str) -> str:
-        """Read a skill's instructions before you do what it is for. Tools that come with it can be called afterwards.
+        """Read a skill's instructions before you start its task. Afterwards you can call the skill's tools.
 
         Args:
-            name: The skill's name, as it is listed.
+            name: The skill's name, as listed.
         """
         return await self._open_skill(name, self._context)
 
     async def apply_skill(self, name: str, ctx: dict[str, Any] | None = None) -> str:
-        """Read a skill's instructions, made for the case at hand. Tools that come with it can be called afterwards.
+        """Read a skill's instructions for the current case. Afterwards you can call the skill's tools.
 
         Args:
-            name: The skill's name, as it is listed.
-            ctx: What the skill should know about this case, by name.
+            name: The skill's name, as listed.
+            ctx: Values that the skill should know about this case, by name.
         """
         return await self._open_skill(name, {**(ctx or {}), **self._context})
 
     async def search_skills(self, query: str, limit: int = 10) -> list[dict[str, Any]]:
-        """Search all skills, also those that are not listed, by a few words.
+        """Search all skills, including unlisted ones.
 
         Args:
-            query: Words for what is to be done.
-            limit: How many to give, 50 at most.
+            query: A few words about the task.
+            limit: Maximum number of results, at most 50.
         """
         return list_skills_of(await self._resolver.search_skills(query, max(1, min(limit, MAX_SEARCH_RESULTS))))
 
     async def read_skill_file(self, skill: str, path: str) -> str:
-        """Read a file that belongs to a skill you have read.
+        """Read a file of a skill you have read.
 
         Args:
             skill: The skill's name.
-            path: The file's path, as it is listed with the skill.
+            path: The file's path, as listed with the skill.
         """
         folder = self._folders.get(skill)
         if folder is None:
             known = ", ".join(sorted(self._folders)) or "none"
-            raise SkillError(skill, f"it was not read yet, or has no files. Read so far, with files: {known}.")
+            raise SkillError(skill, f"it was not read yet, or has no files. Skills read so far, with files: {known}.")
         return await run_in_thread(folder.text, path, skill)
 
     async def _open_skill(self, name: str, ctx: Mapping[str, Any]) -> str:
@@ -104,18 +104,18 @@ class Skillset:
         return text
 
     def allow_files(self, skills: Iterable[Skill]) -> None:
-        """Let the files of skills be read, as those of every skill that the model reads or applies."""
+        """Allow reading the files of these skills."""
         self._folders.update({skill.name: skill.files for skill in skills if skill.files is not None})
 
     def tools(self, timeout: float | None) -> list[Tool]:
-        """All but `read_skill_file`; `search_skills` only where the resolver can search."""
+        """Return all tools except `read_skill_file`; `search_skills` only if the resolver can search."""
         methods: list[Callable[..., Any]] = [self.list_skills, self.read_skill, self.apply_skill]
         if self._resolver.search_fn is not None:
             methods.append(self.search_skills)
         return [Tool.from_fn(method, timeout=timeout) for method in methods]
 
     def file_tool(self, timeout: float | None) -> Tool:
-        """`read_skill_file`, which is of use once a skill that has files was read."""
+        """Return `read_skill_file`, which is useful after a skill with files was read."""
         return Tool.from_fn(self.read_skill_file, timeout=timeout)
 
 
@@ -126,12 +126,12 @@ def builtins(
     on_open: OnOpen | None = None,
     timeout: float | None = TOOL_TIMEOUT_SECONDS,
 ) -> list[Tool]:
-    """The tools `list_skills`, `read_skill` and `apply_skill` over a list of skills.
+    """Return the tools `list_skills`, `read_skill` and `apply_skill` for a list of skills.
 
-    `skill_context` reaches the body functions; its keys win over what the model passes to `apply_skill`. `on_open` is
-    called with each skill that was read or applied, the required ones first, so that its tools can be offered. With
-    skills that have files there is also `read_skill_file`. Make the tools anew for every run: they remember what was
-    read.
+    `skill_context` is passed to the body functions; its keys take precedence over those the model passes to
+    `apply_skill`. `on_open` is called with each skill that was read or applied, required skills first, so that its
+    tools can be offered. If a skill has files, `read_skill_file` is included. Create new tools for every run, because
+    they record which skills were read.
 
     >>> [tool.name for tool in builtins([Skill("tone", "Our voice")])]
     ['list_skills', 'read_skill', 'apply_skill']
@@ -146,9 +146,9 @@ def builtins_with_resolver(
     on_open: OnOpen | None = None,
     timeout: float | None = TOOL_TIMEOUT_SECONDS,
 ) -> list[Tool]:
-    """The same over a resolver, with `search_skills` when it can search.
+    """Like `builtins`, but for a resolver, and with `search_skills` if it can search.
 
-    `read_skill_file` is there unless the resolver's `skills` are known, and none of them has files.
+    `read_skill_file` is included unless the resolver's `skills` are known and have no files.
 
     >>> from tellback.skills import searchable_resolver
     >>> [tool.name for tool in builtins_with_resolver(searchable_resolver([Skill("tone", "Our voice")]))][-1]
@@ -161,7 +161,7 @@ def builtins_with_resolver(
 
 
 def builtin_list_skills(source: SkillSource, *, timeout: float | None = TOOL_TIMEOUT_SECONDS) -> Tool:
-    """`list_skills` alone, over skills or a resolver, which is asked at every call.
+    """Return only `list_skills`, for skills or a resolver, which is called each time.
 
     >>> builtin_list_skills([Skill("tone", "Our voice")]).name
     'list_skills'
@@ -176,7 +176,7 @@ def builtin_read_skill(
     on_open: OnOpen | None = None,
     timeout: float | None = TOOL_TIMEOUT_SECONDS,
 ) -> Tool:
-    """`read_skill` alone, over skills or a resolver.
+    """Return only `read_skill`, for skills or a resolver.
 
     >>> builtin_read_skill([Skill("tone", "Our voice")]).name
     'read_skill'
@@ -192,7 +192,7 @@ def builtin_apply_skill(
     on_open: OnOpen | None = None,
     timeout: float | None = TOOL_TIMEOUT_SECONDS,
 ) -> Tool:
-    """`apply_skill` alone, over skills or a resolver.
+    """Return only `apply_skill`, for skills or a resolver.
 
     >>> builtin_apply_skill([Skill("tone", "Our voice")]).parameters["required"]
     ['name']
@@ -202,14 +202,14 @@ def builtin_apply_skill(
 
 
 def builtin_search_skills(source: SkillSource, *, timeout: float | None = TOOL_TIMEOUT_SECONDS) -> Tool:
-    """`search_skills` alone, over skills or a resolver that has a `search_fn`.
+    """Return only `search_skills`, for skills or a resolver with a `search_fn`.
 
     >>> builtin_search_skills([Skill("tone", "Our voice")]).name
     'search_skills'
     """
     resolver = as_resolver(source)
     if resolver.search_fn is None:
-        raise ConfigurationError("This SkillResolver cannot search: give it a search_fn, or use searchable_resolver.")
+        raise ConfigurationError("This SkillResolver cannot search: pass search_fn, or use searchable_resolver.")
     return Tool.from_fn(Skillset(resolver).search_skills, timeout=timeout)
 
 
@@ -226,14 +226,15 @@ def _validate_context(value: Mapping[str, Any] | None) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ConfigurationError(f"skill_context is a mapping with names as keys, not {value!r:.80}.")
+        raise ConfigurationError(f"skill_context must be a mapping with string keys, got {value!r:.80}.")
     return dict(value)
 
 
 class SkillOffer:
-    """The skills of one run: `index` for the system prompt, `tools` to offer besides the application's own.
+    """The skills of one run: `index` for the system prompt, and `tools` to offer besides the application's tools.
 
-    `tools` is live: it gains a skill's tools when the model reads or applies the skill. Look at it before each call.
+    `tools` changes when the model reads or applies a skill: the skill's tools are added. Read it before each model
+    call.
 
     >>> import asyncio
     >>> from tellback.skills import in_memory_resolver
@@ -262,9 +263,7 @@ class SkillOffer:
         self.tools: dict[str, Tool] = {tool.name: tool for tool in self._skillset.tools(timeout)}
         conflicts = sorted(own_tools.keys() & self.tools.keys())
         if conflicts:
-            raise ConfigurationError(
-                f"The tool {conflicts[0]!r} has the name of one that comes with skills: give it another name."
-            )
+            raise ConfigurationError(f"The tool name {conflicts[0]!r} is reserved for skills: rename the tool.")
 
     @classmethod
     async def build(
@@ -278,10 +277,10 @@ class SkillOffer:
         taken: Iterable[str] | Mapping[str, Tool] = (),
         tool_timeout: float | None = TOOL_TIMEOUT_SECONDS,
     ) -> SkillOffer:
-        """The offer for a turn: asks the resolver once what to list, and raises `SkillError` if it cannot say.
+        """Build the offer of a turn. Calls the resolver's `list_fn` once, and raises `SkillError` if it fails.
 
-        `messages`, `system` and `model` are what the resolver may look at, `skill_context` is what body functions
-        get, and `taken` are the application's own tools by name, or their names, which no skill's tool replaces.
+        `messages`, `system` and `model` are passed to the resolver, and `skill_context` to body functions. `taken`
+        contains the application's tools by name, or only their names; a skill's tool never replaces them.
         """
         turn_context = {"messages": tuple(messages), "system": system, "model": model}
         own_tools: dict[str, Tool | None] = dict(taken) if isinstance(taken, Mapping) else dict.fromkeys(taken)
@@ -293,14 +292,14 @@ class SkillOffer:
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """The names of the skills that were opened, the required ones too."""
+        """The names of the opened skills, including required ones."""
         return tuple(self._opened_names)
 
     async def reopen(self, messages: Sequence[Message | Mapping[str, Any]], names: Iterable[str] = ()) -> None:
-        """Offer the tools of every skill that was read or applied in a history, as another process may have done.
+        """Offer the tools of every skill that was read or applied in a history, possibly by another process.
 
-        Their body functions are not called again. A skill that is gone since, or cannot be opened any more, is left
-        out with a warning in the log.
+        Body functions are not called again. A skill that no longer exists or cannot be opened is skipped with a
+        logged warning.
         """
         history = [as_message(message) for message in messages]
         self._turn_context["messages"] = tuple(history)
@@ -309,10 +308,10 @@ class SkillOffer:
                 opened = resolve_requirements(self._resolver, name)
                 self.open(await await_resolver(opened, "SkillResolver.read_fn", self._timeout))
             except (NotFoundError, SkillError, ConfigurationError) as error:
-                log.warning("the tools of skill %r are not offered again: %s", name, error)
+                log.warning("The tools of skill %r are not offered again: %s", name, error)
 
     def open(self, skills: Sequence[Skill]) -> None:
-        """Offer the tools of skills, all or none: a name that is taken raises `SkillError`."""
+        """Offer the tools of skills. A name conflict raises `SkillError`, and then no tool is added."""
         added: dict[str, Tool] = {}
         owners = dict(self._tool_owners)
         for skill in skills:
@@ -324,7 +323,7 @@ class SkillOffer:
         if any(skill.files is not None for skill in skills):
             tool = self._skillset.file_tool(self._timeout)
             if tool.name in self._own_tools:
-                problem = f"its files cannot be read: the application has a tool called {tool.name!r}."
+                problem = f"its files cannot be read: the application has a tool named {tool.name!r}."
                 raise SkillError(skills[-1].name, problem)
             if tool.name not in self.tools:
                 added[tool.name] = tool
@@ -334,37 +333,37 @@ class SkillOffer:
         self._skillset.allow_files(skills)
 
     def _is_own_tool(self, skill: Skill, name: str, tool: Tool) -> bool:
-        """Whether the application offers this very tool itself; another one of its name is refused."""
+        """Whether the application offers this same tool; a different tool with the same name is rejected."""
         if name not in self._own_tools:
             return False
         own = self._own_tools[name]
         if own is None or own.fn != tool.fn:
-            raise SkillError(skill.name, f"its tool {name!r} cannot be offered: the application has one of this name.")
+            raise SkillError(skill.name, f"its tool {name!r} conflicts with a tool of the application.")
         return True
 
 
 def _choose_tool(skill: Skill, tool: Tool, existing: Tool | None, owner: str | None) -> Tool:
-    """The tool to offer under this name, where the skill `owner` may already have one there."""
+    """Return the tool to offer under this name, for which the skill `owner` may already have a tool."""
     if tool.name in BUILTIN_NAMES:
-        raise SkillError(skill.name, f"its tool {tool.name!r} has the name of one that comes with skills; rename it.")
+        raise SkillError(skill.name, f"its tool name {tool.name!r} is reserved for skills; rename it.")
     if existing is None:
         return tool
     if existing.fn == tool.fn:
-        return existing if existing.requires_approval else tool  # another skill cannot lift what a person must decide
+        return existing if existing.requires_approval else tool  # another skill cannot remove a required approval
     if owner != skill.name:
-        raise SkillError(skill.name, f"its tool {tool.name!r} cannot be offered: skill {owner!r} has one of this name.")
-    return tool  # the resolver made the skill anew
+        raise SkillError(skill.name, f"its tool {tool.name!r} conflicts with a tool of skill {owner!r}.")
+    return tool  # the resolver has rebuilt the skill
 
 
 def _find_opened_names(messages: Sequence[Message]) -> Iterable[str]:
-    """The names of the skills that were read or applied without an error, in order, each once."""
+    """Return the names of the skills that were read or applied successfully, in order, without duplicates."""
     names: dict[str, None] = {}
     pending: dict[str, ToolCall] = {}
     for message in messages:
         if message.role == "assistant":
             pending.update({call.id: call for call in message.tool_calls})
         elif message.role == "tool" and message.tool_call_id in pending:
-            call = pending.pop(message.tool_call_id)  # some providers use an id again in a later turn
+            call = pending.pop(message.tool_call_id)  # some providers reuse ids in later turns
             name = call.input.get("name")
             if not message.is_error and call.name in ("read_skill", "apply_skill") and isinstance(name, str):
                 names[name] = None

@@ -1,4 +1,4 @@
-"""Bodies: written or made, filled from the context, and never too long."""
+"""Skill bodies: static or generated from the context, and truncated."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ async def body_of(fn: Callable[..., Any], **ctx: Any) -> str:
     return await load_body(Skill("tone", "Our voice", body="never used", body_fn=fn), ctx)
 
 
-async def test_a_written_body_is_returned_as_it_is() -> None:
+async def test_a_static_body_is_returned_unchanged() -> None:
     assert await load_body(Skill("tone", "Our voice", body="Dear ${name},\n {{x}} "), {"name": "Maya"}) == (
         "Dear ${name},\n {{x}} "
     )
     assert await load_body(Skill("tone", "Our voice"), {}) == ""
 
 
-async def test_parameters_are_filled_by_name() -> None:
+async def test_parameters_of_body_functions_are_filled_by_name() -> None:
     def make(topic: str, /, mood: str = "calm", *, attachments: list[str]) -> str:
         return f"{topic} {mood} {attachments}"
 
     assert await body_of(make, topic="refund", attachments=["a"], other=1) == "refund calm ['a']"
 
 
-async def test_ctx_and_keywords_get_all_of_it() -> None:
+async def test_ctx_and_keyword_parameters_receive_the_whole_context() -> None:
     def use_ctx(ctx: dict[str, Any]) -> str:
         ctx.clear()
         return "cleared"
@@ -52,7 +52,7 @@ async def test_ctx_and_keywords_get_all_of_it() -> None:
     assert await body_of(use_kwargs, **context) == "x () ['a', 'b']"
 
 
-async def test_what_a_partial_has_bound_is_not_replaced() -> None:
+async def test_arguments_bound_by_a_partial_are_not_replaced() -> None:
     def make(topic: str, tenant: str, **options: Any) -> str:
         return f"{topic} {tenant} {options}"
 
@@ -60,7 +60,7 @@ async def test_what_a_partial_has_bound_is_not_replaced() -> None:
     assert await body_of(fixed, topic="x", tenant="forged", note="forged", b=1) == "x ours {'note': 'ours', 'b': 1}"
 
 
-async def test_what_is_missing_is_named() -> None:
+async def test_missing_context_values_are_reported_by_name() -> None:
     def make(topic: str, tone: str, mood: str = "") -> str:
         raise AssertionError
 
@@ -73,7 +73,7 @@ class Maker:
         return f"made {topic}"
 
 
-async def test_functions_of_every_kind_make_bodies() -> None:
+async def test_any_kind_of_callable_can_generate_a_body() -> None:
     async def asynchronous(topic: str) -> str:
         await asyncio.sleep(0)
         return f"async {topic}"
@@ -94,7 +94,7 @@ async def test_a_sync_function_runs_off_the_event_loop_with_the_callers_context(
     assert await body_of(lambda: f"{name.get()} {threading.get_ident() != here}") == "maya True"
 
 
-async def test_what_a_function_raises_is_raised() -> None:
+async def test_exceptions_of_body_functions_propagate() -> None:
     def fails() -> str:
         raise LookupError("no such template")
 
@@ -108,27 +108,27 @@ async def test_what_a_function_raises_is_raised() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 3, b"text", ["text"]])
-async def test_a_body_that_is_not_text_is_refused(value: Any) -> None:
+async def test_a_body_that_is_not_text_is_rejected(value: Any) -> None:
     with pytest.raises(SkillError, match=type(value).__name__):
         await body_of(lambda: value)
 
 
-async def test_a_huge_body_is_cut_with_a_note() -> None:
+async def test_a_huge_body_is_truncated_with_a_note() -> None:
     text = await body_of(lambda: "x" * (MAX_BODY + 1))
-    assert text.strip("x").startswith("\n\n[Cut here")
+    assert text.strip("x").startswith("\n\n[Truncated")
     assert MAX_BODY - 100 < len(text) <= MAX_BODY
     assert await body_of(lambda: "x" * MAX_BODY) == "x" * MAX_BODY
 
 
 @given(st.text(st.characters(exclude_categories=[])))
-async def test_whatever_a_function_makes_every_store_can_hold(text: str) -> None:
+async def test_generated_bodies_contain_no_unstorable_characters(text: str) -> None:
     async def make() -> str:
         return text
 
     assert is_storable(await body_of(make))
 
 
-async def test_what_never_returns_takes_no_thread_from_others() -> None:
+async def test_a_function_that_never_returns_does_not_block_other_threads() -> None:
     released = threading.Event()
     try:
         for _ in range(50):

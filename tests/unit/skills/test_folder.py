@@ -1,4 +1,4 @@
-"""Reading a skill's files: nothing beyond the folder is ever read."""
+"""Reading a skill's files: no file outside the folder is ever read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = "the secret outside"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A skill's folder with good files and every kind of trap, and secrets around it."""
+    """A skill's folder with valid files, all kinds of unsafe entries, and secrets outside."""
     outer_folder = tmp_path_factory.mktemp("around")
     root = outer_folder / "notes"
     (root / "refs" / "deep").mkdir(parents=True)
@@ -67,7 +67,7 @@ def text_in(folder: Path, path: str) -> str:
         *(("inside", "inside a"), ("inner/b.md", "inside b")),
     ],
 )
-async def test_files_inside_are_read(notes: list[Tool], path: str, text: str) -> None:
+async def test_files_inside_the_folder_are_read(notes: list[Tool], path: str, text: str) -> None:
     assert (await read_file(notes, path)).content == text
 
 
@@ -98,7 +98,7 @@ async def test_files_inside_are_read(notes: list[Tool], path: str, text: str) ->
         *("pipe", "to-pipe", "zero", "slash/dev/zero", "slash/proc/self/environ", "REFS/A.MD"),
     ],
 )
-async def test_everything_else_is_an_error(notes: list[Tool], path: str) -> None:
+async def test_any_other_path_is_an_error(notes: list[Tool], path: str) -> None:
     result = await read_file(notes, path)
     assert result.is_error
     assert "SkillError" in result.content
@@ -114,7 +114,7 @@ steps = st.sampled_from(
 
 
 @given(st.lists(steps | st.text(max_size=3), max_size=8).map("/".join) | st.text(max_size=20))
-def test_no_path_ever_escapes(folder: Path, path: str) -> None:
+def test_no_path_escapes_the_folder(folder: Path, path: str) -> None:
     try:
         text = text_in(folder, path)
     except SkillError:
@@ -125,18 +125,18 @@ def test_no_path_ever_escapes(folder: Path, path: str) -> None:
 async def test_sockets_are_not_read(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
-        with pytest.raises(SkillError, match="not a file"):
+        with pytest.raises(SkillError, match="not a regular file"):
             text_in(tmp_path, "socket")
 
 
-async def test_an_unknown_skill_is_told_which_have_files(notes: list[Tool]) -> None:
+async def test_the_error_for_an_unknown_skill_lists_skills_with_files(notes: list[Tool]) -> None:
     for name in ("other", "../notes", ""):
         result = await read_file(notes, "refs/a.md", skill=name)
         assert result.is_error
         assert "with files: notes" in result.content
 
 
-async def test_files_are_read_only_of_skills_that_were_read(folder: Path) -> None:
+async def test_only_files_of_opened_skills_can_be_read(folder: Path) -> None:
     tools = builtins(load_skills(folder))
     assert "not read yet" in (await read_file(tools, "refs/a.md")).content
     await dispatch(ToolCall("c1", "apply_skill", {"name": "notes"}), tools)
@@ -144,7 +144,7 @@ async def test_files_are_read_only_of_skills_that_were_read(folder: Path) -> Non
     assert "not read yet" in (await read_file(builtins(load_skills(folder)), "refs/a.md")).content
 
 
-async def test_skills_that_the_agent_does_not_have_stay_closed(tmp_path: Path) -> None:
+async def test_files_of_skills_of_other_agents_cannot_be_read(tmp_path: Path) -> None:
     for name in ("ours", "secret"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
@@ -158,11 +158,11 @@ async def test_skills_that_the_agent_does_not_have_stay_closed(tmp_path: Path) -
     assert secret.files is not None
 
 
-def test_the_tool_is_there_only_where_there_are_files() -> None:
+def test_read_skill_file_is_offered_only_if_there_are_files() -> None:
     assert "read_skill_file" not in {tool.name for tool in builtins([Skill("tone", "Our voice")])}
 
 
-def test_a_large_file_is_cut_with_a_note_between_characters(tmp_path: Path) -> None:
+def test_a_large_file_is_truncated_at_a_character_boundary_with_a_note(tmp_path: Path) -> None:
     (tmp_path / "large.txt").write_text("a" + "é" * MAX_FILE_BYTES)
     text = text_in(tmp_path, "large.txt")
     assert text.startswith("aéé")
@@ -175,7 +175,7 @@ def test_a_large_file_is_cut_with_a_note_between_characters(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "data", [b"\x89PNG\r\n\x1a\n\0\0", b"text\0text", "é".encode("latin-1"), "wide".encode("utf-16")]
 )
-def test_what_is_not_text_is_an_error(tmp_path: Path, data: bytes) -> None:
+def test_a_binary_file_is_an_error(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(SkillError, match="not text"):
         text_in(tmp_path, "file")
@@ -206,7 +206,7 @@ def test_a_folder_swapped_for_a_link_after_the_check_is_not_followed(
     assert (root / "refs").is_symlink()
 
 
-def test_a_folder_that_took_the_place_of_the_loaded_one_is_not_read(tmp_path: Path) -> None:
+def test_a_folder_that_replaced_the_loaded_one_is_not_read(tmp_path: Path) -> None:
     root, other = tmp_path / "notes", tmp_path / "other"
     for folder in (root, other):
         folder.mkdir()
@@ -223,7 +223,7 @@ def test_a_folder_that_took_the_place_of_the_loaded_one_is_not_read(tmp_path: Pa
         loaded.text("a.md", "notes")
 
 
-def test_a_huge_folder_is_not_walked_to_its_end(tmp_path: Path) -> None:
+def test_listing_a_huge_folder_stops_at_a_limit(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     for index in range(MAX_VISITED_FILES + 1):
         (tmp_path / "notes" / f".{index}").touch()
@@ -233,7 +233,7 @@ def test_a_huge_folder_is_not_walked_to_its_end(tmp_path: Path) -> None:
     assert not SkillFolder.at(tmp_path / "notes").has_more
 
 
-def test_a_list_that_is_full_says_so_only_if_there_are_more(tmp_path: Path) -> None:
+def test_a_full_file_list_is_marked_incomplete_only_if_there_are_more(tmp_path: Path) -> None:
     for index in range(MAX_LISTED_FILES):
         (tmp_path / f"{index}.md").write_text("x")
     assert not SkillFolder.at(tmp_path).has_more
@@ -242,7 +242,7 @@ def test_a_list_that_is_full_says_so_only_if_there_are_more(tmp_path: Path) -> N
     assert (len(found.names), found.has_more) == (MAX_LISTED_FILES, True)
 
 
-def test_descriptors_are_given_back(folder: Path) -> None:
+def test_file_descriptors_are_closed(folder: Path) -> None:
     files = SkillFolder.at(folder)
     before = len(os.listdir("/proc/self/fd"))
     for path in ("refs/deep/b.md", "out", "pipe", "refs", "nothing"):

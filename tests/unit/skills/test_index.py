@@ -1,4 +1,4 @@
-"""The index, the list and the search."""
+"""The index, list and search of skills."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ texts = st.text(characters, max_size=30)
 phrases = st.lists(st.text(characters, min_size=1, max_size=10).filter(str.strip), max_size=3)
 
 
-def test_the_index_is_a_header_and_a_line_for_each() -> None:
+def test_the_index_has_a_header_and_a_line_per_skill() -> None:
     assert build_index([TONE, ESCALATION]) == (
         "Available skills you can read with read_skill(name):\n"
         "- customer-tone: Apply our voice (when: reply, marketing)\n"
@@ -23,14 +23,14 @@ def test_the_index_is_a_header_and_a_line_for_each() -> None:
     assert build_index([]) == ""
 
 
-def test_what_is_missing_is_left_out() -> None:
+def test_empty_fields_are_omitted_from_an_index_line() -> None:
     assert index_line(Skill("tone", "")) == "- tone"
     assert index_line(Skill("tone", "Our voice", modalities=["text"])) == "- tone: Our voice"
     assert index_line(Skill("see", "Look", modalities=["image", "pdf"])) == "- see: Look [modalities: image, pdf]"
 
 
 @given(texts, phrases, phrases)
-def test_no_description_forges_a_line(description: str, when: list[str], modalities: list[str]) -> None:
+def test_a_description_cannot_add_a_line_to_the_index(description: str, when: list[str], modalities: list[str]) -> None:
     indexed = Skill("tone", description, when=when, modalities=modalities)
     assert len(build_index([indexed]).splitlines()) == 2
 
@@ -48,13 +48,13 @@ def test_a_skill_is_found_by_its_exact_name() -> None:
     assert find_skill([TONE, ESCALATION], "Escalation") is None
 
 
-def test_the_list_is_for_a_model_to_scan() -> None:
+def test_list_skills_of_returns_name_description_and_triggers() -> None:
     assert list_skills_of([TONE]) == [
         {"name": "customer-tone", "description": "Apply our voice", "when": ["reply", "marketing"]}
     ]
 
 
-def test_names_weigh_more_than_triggers_and_these_more_than_descriptions() -> None:
+def test_names_score_more_than_triggers_and_triggers_more_than_descriptions() -> None:
     pool = [Skill("a", "about refund"), Skill("b", "", when=["REFUND now"]), Skill("refund-it", "")]
     assert [found.name for found in search_skills_of(pool, "Refund")] == ["refund-it", "b", "a"]
     assert [found.name for found in search_skills_of(pool, "Refund", min_score=2)] == ["refund-it", "b"]
@@ -63,7 +63,7 @@ def test_names_weigh_more_than_triggers_and_these_more_than_descriptions() -> No
 
 
 @given(st.lists(texts, max_size=8), texts, st.integers(-1, 10), st.integers(0, 4))
-def test_searching_keeps_the_order_of_equals_and_the_limit(
+def test_search_keeps_the_order_of_equal_matches_and_the_limit(
     descriptions: list[str], query: str, limit: int, min_score: int
 ) -> None:
     pool = [Skill(f"s{index}", text) for index, text in enumerate(descriptions)]

@@ -1,4 +1,4 @@
-"""Skills from folders: what a SKILL.md may say, and what is told when it says it wrongly."""
+"""Skills from folders: valid and invalid SKILL.md files."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def load_one(folder: Path) -> Skill:
     return loaded
 
 
-async def test_a_folder_is_a_skill(tmp_path: Path) -> None:
+async def test_a_folder_with_a_skill_file_is_a_skill(tmp_path: Path) -> None:
     loaded = load_one(write(tmp_path / "pdf-forms"))
     assert (loaded.name, loaded.description, loaded.tools) == ("pdf-forms", "Fill in forms.", ())
     assert await load_body(loaded, {}) == "# Forms\n\nLook first."
 
 
-def test_dates_and_times_stay_texts(tmp_path: Path) -> None:
+def test_dates_and_times_stay_strings(tmp_path: Path) -> None:
     settings = f"{GOOD}\nsince: 2026-99-99\nat: 12:30:45\nlong: 1{':59' * 5_000}"
     meta = load_one(write(tmp_path / "pdf-forms", settings)).meta
     assert (meta["since"], meta["at"]) == ("2026-99-99", "12:30:45")
     assert len(meta["long"]) == 15_001
 
 
-async def test_characters_of_no_text_are_left_out_of_a_body(tmp_path: Path) -> None:
+async def test_control_characters_are_removed_from_a_body(tmp_path: Path) -> None:
     loaded = load_one(write(tmp_path / "pdf-forms", body="Look\x00 \x1b[31mfirst.\n\tThen fill in."))
     assert await load_body(loaded, {}) == "Look [31mfirst.\n\tThen fill in."
 
 
-def test_settings_of_ours_and_of_others_are_kept(tmp_path: Path) -> None:
+def test_known_and_unknown_settings_are_stored(tmp_path: Path) -> None:
     settings = f"""{GOOD}
 when: [form, "fill: in"]
 modalities: [pdf]
@@ -62,7 +62,7 @@ metadata: {{author: maya, version: "1.0"}}"""
     assert loaded.meta.keys() == {"license", "allowed-tools", "metadata"}
 
 
-def test_a_folder_of_folders_is_read_in_order(tmp_path: Path) -> None:
+def test_subfolders_are_loaded_in_order(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         write(tmp_path / name, f"name: {name}\ndescription: d")
     (tmp_path / "no-skill").mkdir()
@@ -70,14 +70,14 @@ def test_a_folder_of_folders_is_read_in_order(tmp_path: Path) -> None:
     assert [loaded.name for loaded in load_skills(str(tmp_path))] == ["a", "b", "c"]
 
 
-def test_a_folder_is_called_by_its_name_wherever_we_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_resolves_to_the_folder_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(write(tmp_path / "pdf-forms"))
     assert load_one(Path()).name == "pdf-forms"
     (tmp_path / "installed").symlink_to(tmp_path / "pdf-forms")
     assert load_one(tmp_path / "installed").name == "pdf-forms"
 
 
-def test_a_link_that_leads_out_of_the_folder_of_folders_is_refused(tmp_path: Path) -> None:
+def test_a_link_that_leads_out_of_the_folder_is_rejected(tmp_path: Path) -> None:
     write(tmp_path / "elsewhere" / "pdf-forms")
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "pdf-forms").symlink_to(tmp_path / "elsewhere" / "pdf-forms")
@@ -90,13 +90,13 @@ def test_a_link_that_leads_out_of_the_folder_of_folders_is_refused(tmp_path: Pat
     assert load_one(tmp_path / "link").name == "pdf-forms"
 
 
-def test_hidden_folders_are_passed_over(tmp_path: Path) -> None:
+def test_hidden_folders_are_skipped(tmp_path: Path) -> None:
     write(tmp_path / "pdf-forms")
     write(tmp_path / ".trash", "name: trash\ndescription: d")
     assert load_one(tmp_path).name == "pdf-forms"
 
 
-async def test_other_systems_line_ends_and_marks_are_read(tmp_path: Path) -> None:
+async def test_windows_line_endings_and_byte_order_marks_are_accepted(tmp_path: Path) -> None:
     folder = write(tmp_path / "pdf-forms")
     (folder / "SKILL.md").write_bytes(
         b"\xef\xbb\xbf---\r\nname: pdf-forms\r\ndescription: d\r\n--- \r\nOne\r\nTwo\r\n---\r\n"
@@ -104,7 +104,7 @@ async def test_other_systems_line_ends_and_marks_are_read(tmp_path: Path) -> Non
     assert await load_body(load_one(folder), {}) == "One\nTwo\n---"
 
 
-async def test_files_are_listed_behind_the_body(tmp_path: Path) -> None:
+async def test_files_are_listed_after_the_body(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write(tmp_path / name, f"name: {name}\ndescription: d", body="Text.")
     (tmp_path / "a" / "refs").mkdir()
@@ -112,14 +112,14 @@ async def test_files_are_listed_behind_the_body(tmp_path: Path) -> None:
     (tmp_path / "a" / "z.txt").write_text("z")
     (tmp_path / "b" / "y.md").write_text("y")
     a, b, c = load_skills(tmp_path)
-    listing = 'Files of this skill, which read_skill_file(skill="a", path=...) reads:\n- refs/x.md\n- z.txt'
+    listing = 'Files of this skill. Read them with read_skill_file(skill="a", path=...):\n- refs/x.md\n- z.txt'
     assert await load_body(a, {}) == f"Text.\n\n{listing}"
     assert b.files is not None
     assert b.files.names == ("y.md",)
     assert (a.body, c.files) == ("Text.", None)
 
 
-def test_only_files_that_can_be_read_are_listed(tmp_path: Path) -> None:
+def test_only_readable_files_are_listed(tmp_path: Path) -> None:
     folder = write(tmp_path / "pdf-forms", good="x")
     for hidden in (".git", "__pycache__"):
         (folder / hidden).mkdir()
@@ -141,18 +141,18 @@ def test_only_files_that_can_be_read_are_listed(tmp_path: Path) -> None:
         assert files.text(name, "pdf-forms") == "x"
 
 
-async def test_a_long_body_is_cut_and_still_names_its_files(tmp_path: Path) -> None:
+async def test_a_truncated_body_still_lists_its_files(tmp_path: Path) -> None:
     folder = write(tmp_path / "pdf-forms", body="x" * (MAX_BODY * 2))
     for index in range(MAX_LISTED_FILES + 5):
         (folder / f"{index:04}-{'n' * 150}.md").write_text("x")
     body = await load_body(load_one(folder), {})
-    assert "[Cut here" in body
+    assert "[Truncated" in body
     assert body.count("\n- ") == MAX_LISTED_FILES
     assert body.endswith("(and more that are not listed)")
     assert len(body) <= MAX_BODY
 
 
-async def test_cut_together_with_others_a_skill_still_names_its_files(tmp_path: Path) -> None:
+async def test_several_truncated_bodies_still_list_their_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(
             tmp_path / name, f"name: {name}\ndescription: d\nrequires: [{'b' if name == 'a' else ''}]", "x" * MAX_BODY
@@ -194,9 +194,9 @@ async def test_cut_together_with_others_a_skill_still_names_its_files(tmp_path: 
         (f"x: {'9' * 10_000}", "YAML"),
         ("a: &a [x, x]\nb: *a", "aliases"),
         (f"{GOOD}\nname: other", "duplicate key"),
-        ('name: pdf-forms\ndescription: "a\\ud800b"', "description holds"),
-        ('name: pdf-forms\ndescription: "a\\0b"', "description holds"),
-        (f'{GOOD}\nwhen: ["\\e[31m"]', "when holds"),
+        ('name: pdf-forms\ndescription: "a\\ud800b"', "description contains"),
+        ('name: pdf-forms\ndescription: "a\\0b"', "description contains"),
+        (f'{GOOD}\nwhen: ["\\e[31m"]', "when contains"),
         ("x: [" + "a," * 5_000 + "]", "values"),
         ("x: " + "[" * 7_000, "YAML"),
         ("x: " + "[" * 30 + "]" * 30, "nested"),
@@ -204,7 +204,7 @@ async def test_cut_together_with_others_a_skill_still_names_its_files(tmp_path: 
         ("x: " + "y" * 20_000, "longer"),
     ],
 )
-def test_settings_that_cannot_be_used_are_told_with_their_file(tmp_path: Path, settings: str, problem: str) -> None:
+def test_invalid_settings_are_reported_with_their_file(tmp_path: Path, settings: str, problem: str) -> None:
     folder = write(tmp_path / "pdf-forms", settings)
     with pytest.raises(SkillError, match=problem) as caught:
         load_skills(folder)
@@ -268,7 +268,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces | st.text(max_size=3), max_size=25).map("".join))
-def test_whatever_the_settings_are_they_are_read_or_refused(settings: str) -> None:
+def test_any_settings_are_loaded_or_rejected(settings: str) -> None:
     try:
         found, _ = parse_skill_file(f"---\n{settings}\n---\nbody", "x", "x/SKILL.md")
         validate_settings(found, {"x"}, "x", "x/SKILL.md")
@@ -286,7 +286,7 @@ def test_whatever_the_settings_are_they_are_read_or_refused(settings: str) -> No
         (b"---\nname: pdf-forms\ndescription: d\n---\n" + b"x" * 1_000_000, "larger"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, data: bytes, problem: str) -> None:
+def test_an_invalid_skill_file_is_reported(tmp_path: Path, data: bytes, problem: str) -> None:
     folder = write(tmp_path / "pdf-forms")
     (folder / "SKILL.md").write_bytes(data)
     with pytest.raises(SkillError, match=problem) as caught:
@@ -295,7 +295,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, data: bytes, problem
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link out", "broken link"])
-def test_a_skill_file_that_is_none_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_skill_file_that_is_not_a_regular_file_is_rejected(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "pdf-forms"
     folder.mkdir()
     file = folder / "SKILL.md"
@@ -313,15 +313,15 @@ def test_a_skill_file_that_is_none_is_refused(tmp_path: Path, kind: str) -> None
         load_skills(folder)
 
 
-def test_two_folders_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_folders_with_the_same_skill_name_are_rejected(tmp_path: Path) -> None:
     write(tmp_path / "pdf-forms")
     (tmp_path / "again").symlink_to("pdf-forms")
     with pytest.raises(SkillError, match="two skills"):
         load_skills(tmp_path)
 
 
-def test_where_there_is_no_skill_that_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SkillError, match="holds"):
+def test_a_folder_without_skills_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(SkillError, match="contains"):
         load_skills(tmp_path)
     with pytest.raises(SkillError, match="no folder"):
         load_skills(tmp_path / "nowhere")

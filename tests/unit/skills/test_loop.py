@@ -1,4 +1,4 @@
-"""Skills as a run of the loop offers them."""
+"""Skills in a run of the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ refunded: list[str] = []
 
 @tool(requires_approval=True)
 async def refund(order: str) -> str:
-    """Give the money back."""
+    """Refund an order."""
     refunded.append(order)
     return f"refunded {order}"
 
@@ -41,7 +41,7 @@ def has_the_skills_tools(request: ChatRequest) -> bool:
     return {"look_up", "refund"} <= names(request)
 
 
-async def test_a_skills_tools_are_there_from_the_round_after_it_was_read() -> None:
+async def test_a_skills_tools_are_offered_in_the_round_after_it_was_read() -> None:
     model = ScriptedModel(
         [
             calls("read_skill", {"name": "refunds"}, expect=has_only_the_builtins),
@@ -53,7 +53,7 @@ async def test_a_skills_tools_are_there_from_the_round_after_it_was_read() -> No
     assert result.text == "Found."
 
 
-async def test_a_call_that_waits_for_approval_is_run_by_another_run() -> None:
+async def test_a_call_that_waits_for_approval_is_executed_by_the_next_run() -> None:
     first = ScriptedModel([calls("apply_skill", {"name": "refunds"}), calls("refund", order="A-8")])
     paused = await run_loop(ChatOptions(model=first, skills=[TONE, REFUNDS]), "Refund A-8!")
     assert paused.stop_reason == "approval"
@@ -63,7 +63,7 @@ async def test_a_call_that_waits_for_approval_is_run_by_another_run() -> None:
     assert refunded[-1] == "A-8"
 
 
-async def test_a_skill_that_is_not_listed_is_searched_and_read() -> None:
+async def test_an_unlisted_skill_is_found_by_search_and_read() -> None:
     def found(request: ChatRequest) -> bool:
         return bool(json.loads(request.messages[-1].content)[0]["name"] == "refunds")
 

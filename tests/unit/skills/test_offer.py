@@ -1,4 +1,4 @@
-"""What one run offers: the index, the tools that skills bring, and the same again in another process."""
+"""The skills offered in one run: the index, the tools of skills, and reopening them in another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUILTINS = {"list_skills", "read_skill", "apply_skill"}
 
 
 async def refund(order: str) -> str:
-    """Give the money back."""
+    """Refund an order."""
     return f"refunded {order}"
 
 
@@ -44,7 +44,7 @@ def exchange(name: str, *, is_error: bool = False, call: str = "read_skill", id:
     return [user_message("Hi"), call_message, tool_result_message(ToolResult(id, "text", is_error, call))]
 
 
-async def test_the_resolver_is_asked_once_with_the_turn() -> None:
+async def test_the_resolver_is_called_once_with_the_turn_context() -> None:
     seen: list[Mapping[str, Any]] = []
 
     def listed(ctx: Mapping[str, Any]) -> list[Skill]:
@@ -61,7 +61,7 @@ async def test_the_resolver_is_asked_once_with_the_turn() -> None:
     assert seen[1] == seen[0]
 
 
-async def test_the_index_tells_of_searching_only_where_that_is_possible() -> None:
+async def test_the_index_mentions_search_only_if_the_resolver_can_search() -> None:
     empty_resolver = SkillResolver(lambda ctx: [], lambda name: None)
     assert (await SkillOffer.build(empty_resolver)).index == ""
     searchable = await SkillOffer.build(searchable_resolver([REFUNDS]))
@@ -73,7 +73,7 @@ async def test_the_index_tells_of_searching_only_where_that_is_possible() -> Non
     assert "search_skills" in offer.index.splitlines()[2]
 
 
-async def test_nonsense_from_the_resolver_is_an_error_of_the_application() -> None:
+async def test_an_invalid_resolver_result_raises_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="list_fn"):
         await SkillOffer.build(SkillResolver(lambda ctx: "tone", lambda name: None))
 
@@ -86,7 +86,7 @@ async def hangs(_: Any) -> Any:
     await asyncio.Event().wait()
 
 
-async def test_a_resolver_that_cannot_list_is_named() -> None:
+async def test_a_failing_list_fn_is_reported_by_name() -> None:
     with pytest.raises(SkillError, match=r"list_fn.*LookupError: the table is gone"):
         await SkillOffer.build(SkillResolver(fails, lambda name: None))
     with pytest.raises(SkillError, match=r"list_fn.*did not answer within 0\.01 seconds"):
@@ -94,9 +94,7 @@ async def test_a_resolver_that_cannot_list_is_named() -> None:
 
 
 @pytest.mark.parametrize("read_fn", [fails, hangs, lambda name: "nonsense", lambda name: None])
-async def test_a_resolver_that_cannot_read_does_not_end_the_conversation(
-    caplog: pytest.LogCaptureFixture, read_fn: Any
-) -> None:
+async def test_a_failing_read_fn_does_not_end_the_conversation(caplog: pytest.LogCaptureFixture, read_fn: Any) -> None:
     async def list_nothing(_: Any) -> list[Skill]:  # async: a thread may take longer than the timeout
         return []
 
@@ -106,7 +104,7 @@ async def test_a_resolver_that_cannot_read_does_not_end_the_conversation(
     assert "'refunds' are not offered again" in caplog.text
 
 
-async def test_what_is_opened_again_is_not_run_again() -> None:
+async def test_reopening_skills_does_not_run_their_body_functions() -> None:
     def make() -> str:
         raise AssertionError
 
@@ -116,7 +114,7 @@ async def test_what_is_opened_again_is_not_run_again() -> None:
 
 
 @pytest.mark.parametrize("call", ["read_skill", "apply_skill"])
-async def test_tools_come_with_the_skill_that_brings_them(call: str) -> None:
+async def test_opening_a_skill_offers_its_tools(call: str) -> None:
     trip = Skill("trip", "", requires=["refunds"], tools=[rate])
     offer = await offer_of(REFUNDS, trip)
     assert (await use(offer, "refund", order="A")).is_error
@@ -125,35 +123,35 @@ async def test_tools_come_with_the_skill_that_brings_them(call: str) -> None:
     assert (await use(offer, "refund", order="A-7")).content == "refunded A-7"
 
 
-async def test_the_applications_own_tool_stays() -> None:
+async def test_a_skills_tool_cannot_replace_an_application_tool() -> None:
     named_offer = await offer_of(REFUNDS, taken=["refund"])
     other = await offer_of(REFUNDS, taken={"refund": Tool.from_fn(rate, name="refund")})
     for offer in (named_offer, other):
         result = await use(offer, "read_skill", name="refunds")
         assert result.is_error
-        assert "the application has one" in result.content
+        assert "conflicts with a tool of the application" in result.content
         assert offer.tools.keys() == BUILTINS
 
 
-async def test_the_very_same_tool_may_be_the_applications_too() -> None:
+async def test_a_skill_may_include_the_same_tool_as_the_application() -> None:
     offer = await offer_of(REFUNDS, taken={"refund": Tool.from_fn(refund)})
     assert not (await use(offer, "read_skill", name="refunds")).is_error
     assert offer.tools.keys() == BUILTINS
 
 
-async def test_two_skills_cannot_bring_different_tools_of_one_name() -> None:
+async def test_two_skills_cannot_offer_different_tools_with_the_same_name() -> None:
     forged = Skill("forged", "", tools=[rate, Tool.from_fn(rate, name="refund")])
     shared = Skill("shared", "", tools=[refund])
     offer = await offer_of(REFUNDS, forged, shared)
     assert not (await use(offer, "read_skill", name="refunds")).is_error
     result = await use(offer, "read_skill", name="forged")
     assert result.is_error
-    assert "'refunds' has one of this name" in result.content
+    assert "conflicts with a tool of skill 'refunds'" in result.content
     assert offer.tools.keys() == {*BUILTINS, "refund"}
     assert not (await use(offer, "read_skill", name="shared")).is_error
 
 
-async def test_another_skill_cannot_lift_an_approval() -> None:
+async def test_another_skill_cannot_remove_a_required_approval() -> None:
     guarded = Skill("guarded", "", tools=[tool(requires_approval=True)(refund)])
     for order in (["guarded", "refunds"], ["refunds", "guarded"]):
         offer = await offer_of(REFUNDS, guarded)
@@ -162,7 +160,7 @@ async def test_another_skill_cannot_lift_an_approval() -> None:
         assert offer.tools["refund"].requires_approval
 
 
-async def test_a_failed_opening_brings_no_tools_at_all() -> None:
+async def test_a_skill_that_fails_to_open_offers_no_tools() -> None:
     forged = Skill("forged", "", requires=["rating"], tools=[refund])
     offer = await offer_of(forged, Skill("rating", "", tools=[rate]), taken=["refund"])
     assert (await use(offer, "read_skill", name="forged")).is_error
@@ -170,7 +168,7 @@ async def test_a_failed_opening_brings_no_tools_at_all() -> None:
 
 
 @pytest.mark.parametrize("name", ["read_skill", "search_skills"])
-async def test_the_names_of_the_skill_tools_are_not_to_be_had(name: str) -> None:
+async def test_the_names_of_the_skill_tools_are_reserved(name: str) -> None:
     offer = await offer_of(Skill("forged", "", tools=[tool(name=name)(refund)]))
     before = dict(offer.tools)
     assert (await use(offer, "read_skill", name="forged")).is_error
@@ -179,7 +177,7 @@ async def test_the_names_of_the_skill_tools_are_not_to_be_had(name: str) -> None
         await offer_of(REFUNDS, taken=["read_skill"])
 
 
-async def test_a_skill_that_is_made_anew_at_every_read_brings_its_newest_tools() -> None:
+async def test_a_skill_rebuilt_at_every_read_offers_its_newest_tools() -> None:
     def read(name: str) -> Skill:
         async def now() -> str:
             return "now"
@@ -194,7 +192,7 @@ async def test_a_skill_that_is_made_anew_at_every_read_brings_its_newest_tools()
     assert (await use(offer, "read_skill", name="watch")).is_error
 
 
-async def test_a_conversation_goes_on_with_its_tools_in_another_process() -> None:
+async def test_a_conversation_continues_with_its_tools_in_another_process() -> None:
     trip = Skill("trip", "", requires=["refunds"], tools=[rate])
     offer = await offer_of(REFUNDS, trip)
     await offer.reopen(exchange("trip", call="apply_skill"))
@@ -202,7 +200,7 @@ async def test_a_conversation_goes_on_with_its_tools_in_another_process() -> Non
     assert offer.tools.keys() == {*BUILTINS, "refund", "rate"}
 
 
-async def test_mappings_are_a_history_too() -> None:
+async def test_a_history_may_consist_of_mappings() -> None:
     offer = await offer_of(REFUNDS)
     function = {"name": "read_skill", "arguments": '{"name": "refunds"}'}
     await offer.reopen(
@@ -214,7 +212,7 @@ async def test_mappings_are_a_history_too() -> None:
     assert "refund" in offer.tools
 
 
-async def test_only_what_was_read_with_success_is_opened_again() -> None:
+async def test_only_successfully_read_skills_are_reopened() -> None:
     offer = await offer_of(REFUNDS)
     await offer.reopen(exchange("refunds", is_error=True))
     await offer.reopen(exchange("refunds")[:2])
@@ -227,7 +225,7 @@ async def test_only_what_was_read_with_success_is_opened_again() -> None:
     assert "refund" in offer.tools
 
 
-async def test_a_skill_that_is_gone_does_not_end_the_conversation(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_removed_skill_is_skipped_when_reopening(caplog: pytest.LogCaptureFixture) -> None:
     offer = await offer_of(REFUNDS)
     with caplog.at_level(logging.WARNING, "tellback.skills"):
         await offer.reopen([*exchange("gone"), *exchange("refunds")])
@@ -235,7 +233,7 @@ async def test_a_skill_that_is_gone_does_not_end_the_conversation(caplog: pytest
     assert "refund" in offer.tools
 
 
-async def test_the_resolver_sees_the_history_that_was_reopened() -> None:
+async def test_the_resolver_receives_the_reopened_history() -> None:
     seen: list[int] = []
 
     def listed(ctx: Mapping[str, Any]) -> list[Skill]:
@@ -256,7 +254,7 @@ def folders(root: Path, *names: str) -> list[Skill]:
     return load_skills(root)
 
 
-async def test_files_can_be_read_of_skills_that_were_opened_in_this_run(tmp_path: Path) -> None:
+async def test_files_of_skills_opened_in_this_run_can_be_read(tmp_path: Path) -> None:
     one, two, _ = folders(tmp_path, "one", "two", "unused")
     offer = await offer_of(one, two)
     assert "read_skill_file" not in offer.tools
@@ -276,7 +274,7 @@ async def test_files_can_be_read_again_in_another_process(tmp_path: Path) -> Non
     assert "not read yet" in (await use(offer, "read_skill_file", skill="two", path="notes.md")).content
 
 
-async def test_the_name_of_the_tool_for_files_is_not_to_be_had(tmp_path: Path) -> None:
+async def test_the_name_read_skill_file_is_reserved(tmp_path: Path) -> None:
     forged = Skill("forged", "", tools=[tool(name="read_skill_file")(refund)])
     offer = await offer_of(*folders(tmp_path, "one"), forged, taken=["read_skill_file"])
     assert "the application has a tool" in (await use(offer, "read_skill", name="one")).content
@@ -285,7 +283,7 @@ async def test_the_name_of_the_tool_for_files_is_not_to_be_had(tmp_path: Path) -
     assert "rename it" in (await use(offer, "read_skill", name="forged")).content
 
 
-def test_opening_by_hand_raises() -> None:
+def test_opening_a_conflicting_skill_directly_raises() -> None:
     with pytest.raises(SkillError, match="rename"):
         SkillOffer(in_memory_resolver([]), {}, None, {}, 30).open(
             [Skill("x", "", tools=[tool(name="read_skill")(rate)])]

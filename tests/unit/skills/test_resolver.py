@@ -1,4 +1,4 @@
-"""Resolvers: which skills are shown, found and read, and what nonsense they may not return."""
+"""Resolvers: listing, searching and reading skills, and rejecting invalid results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFUNDS = Skill("refunds", "When to refund")
 TURN: dict[str, Any] = {"messages": (), "system": None, "model": ""}
 
 
-async def test_the_resolver_in_memory_shows_all_and_cannot_search() -> None:
+async def test_in_memory_resolver_lists_all_skills_and_cannot_search() -> None:
     resolver = in_memory_resolver([TONE, REFUNDS])
     assert await resolver.list_skills(TURN) == [TONE, REFUNDS] == list(resolver.skills or ())
     assert await resolver.read("tone") is TONE
@@ -24,7 +24,7 @@ async def test_the_resolver_in_memory_shows_all_and_cannot_search() -> None:
         await resolver.search_skills("voice")
 
 
-async def test_the_searchable_resolver_shows_only_what_is_always_on() -> None:
+async def test_searchable_resolver_lists_only_always_on_skills() -> None:
     extra = Skill("extra", "Not in the list")
     resolver = searchable_resolver([TONE, REFUNDS], always_on=["refunds", extra])
     assert await resolver.list_skills(TURN) == [REFUNDS, extra]
@@ -35,12 +35,12 @@ async def test_the_searchable_resolver_shows_only_what_is_always_on() -> None:
 
 
 @pytest.mark.parametrize("always_on", ["tone", ["nothing"], [Skill("tone", "Another voice")], ["tone", "tone"]])
-def test_what_cannot_be_always_on_is_refused(always_on: Any) -> None:
+def test_invalid_always_on_values_are_rejected(always_on: Any) -> None:
     with pytest.raises(SkillError):
         searchable_resolver([TONE], always_on=always_on)
 
 
-async def test_functions_may_be_sync_or_async() -> None:
+async def test_resolver_functions_may_be_sync_or_async() -> None:
     seen: list[Any] = []
 
     async def search(query: str, opts: dict[str, Any]) -> list[Skill]:
@@ -54,7 +54,7 @@ async def test_functions_may_be_sync_or_async() -> None:
     assert seen == [("voice", {"limit": 1, "min_score": 2})]
 
 
-async def test_a_marked_function_is_as_good_as_a_skill() -> None:
+async def test_resolvers_may_return_marked_functions() -> None:
     @skill(description="Our voice")
     def voice() -> str:
         return "Be warm."
@@ -67,7 +67,7 @@ async def test_a_marked_function_is_as_good_as_a_skill() -> None:
 @pytest.mark.parametrize(
     "nonsense", [None, 3, "tone", {"tone": TONE}, [None], [3], [TONE, Skill("tone", "Twice")], TONE]
 )
-async def test_nonsense_from_a_resolver_is_named(nonsense: Any) -> None:
+async def test_invalid_results_are_reported_with_the_function_name(nonsense: Any) -> None:
     resolver = SkillResolver(lambda ctx: nonsense, lambda name: nonsense, lambda query, opts: nonsense)
     with pytest.raises(ConfigurationError, match="list_fn"):
         await resolver.list_skills(TURN)
@@ -79,12 +79,12 @@ async def test_nonsense_from_a_resolver_is_named(nonsense: Any) -> None:
 
 
 @pytest.mark.parametrize("functions", [(None, len), (len, "x"), (len, len, 3)])
-def test_a_resolver_is_made_of_functions(functions: Any) -> None:
+def test_resolver_arguments_must_be_functions(functions: Any) -> None:
     with pytest.raises(ConfigurationError, match="_fn"):
         SkillResolver(*functions)
 
 
-async def test_the_resolver_given_wins_over_skills() -> None:
+async def test_skill_resolver_takes_precedence_over_skills() -> None:
     own_resolver = in_memory_resolver([TONE])
     assert effective_resolver(own_resolver, [REFUNDS]) is own_resolver
     resolver = effective_resolver(None, [REFUNDS])

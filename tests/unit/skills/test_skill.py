@@ -1,4 +1,4 @@
-"""Skills as values: what they take, what they refuse, and how functions become them."""
+"""Creating skills from values and functions, and rejecting invalid values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tellback.tools import Tool, tool
 
 
 def refund(order: str) -> str:
-    """Give the money back."""
+    """Refund an order."""
     return order
 
 
@@ -24,14 +24,14 @@ def test_lists_become_tuples_and_functions_become_tools() -> None:
     assert Skill("refunds", "When to refund", when=("angry",)) == Skill("refunds", "When to refund", when=["angry"])
 
 
-def test_nothing_but_name_and_description_is_needed() -> None:
+def test_only_name_and_description_are_required() -> None:
     bare: Any = Skill("tone", "Our voice", when=None, tools=None, requires=None)  # type: ignore[arg-type]
     assert (bare.when, bare.tools, bare.requires, bare.modalities, bare.body) == ((), (), (), None, None)
     assert hash(bare) == hash(Skill("tone", "Our voice"))
 
 
 @pytest.mark.parametrize("name", ["", None, 3, " tone", "tone\n", "to\nne", "to\x00ne", "to\u2028ne", "to\x1b[31mne"])
-def test_a_name_that_could_not_stand_in_a_line_is_refused(name: Any) -> None:
+def test_a_name_with_line_breaks_or_control_characters_is_rejected(name: Any) -> None:
     with pytest.raises(SkillError, match="name"):
         Skill(name, "Our voice")
 
@@ -47,19 +47,19 @@ def test_a_name_that_could_not_stand_in_a_line_is_refused(name: Any) -> None:
         *(("tools", "refund"), ("tools", refund), ("tools", [3]), ("tools", 3), ("tools", [lambda: 1])),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_refused_with_the_skills_name(field: str, value: Any) -> None:
+def test_a_value_of_the_wrong_type_is_rejected_with_the_skills_name(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"name": "tone", "description": "Our voice", field: value}
     with pytest.raises(SkillError, match="tone") as caught:
         Skill(**fields)
     assert caught.value.skill == "tone"
 
 
-def test_a_text_where_a_list_is_meant_is_shown_how_to_be_one() -> None:
+def test_the_error_for_a_string_instead_of_a_list_shows_the_list() -> None:
     with pytest.raises(SkillError, match=r"when=\['reply'\]"):
         Skill("tone", "Our voice", when="reply")
 
 
-def test_a_marked_function_makes_the_body_and_stays_a_function() -> None:
+def test_a_marked_function_generates_the_body_and_stays_callable() -> None:
     @skill(description="Read a receipt", when=["expense"], tools=[refund])
     def receipts(attachments: list[str] | None = None) -> str:
         return f"{len(attachments or [])} files"
@@ -70,7 +70,7 @@ def test_a_marked_function_makes_the_body_and_stays_a_function() -> None:
     assert created == Skill.from_fn(receipts)
 
 
-def test_with_a_body_the_function_is_only_kept() -> None:
+def test_with_a_static_body_the_function_is_not_called() -> None:
     @skill(description="Our voice", name="customer-tone", body="Be warm.")
     def tone() -> None:
         raise AssertionError
@@ -79,7 +79,7 @@ def test_with_a_body_the_function_is_only_kept() -> None:
     assert (created.name, created.body, created.body_fn, created.fn) == ("customer-tone", "Be warm.", None, tone)
 
 
-def test_the_docstring_stands_in_for_a_description() -> None:
+def test_the_docstring_is_the_default_description() -> None:
     @skill
     def tone() -> str:
         """Apply our
@@ -106,7 +106,7 @@ def test_a_method_becomes_the_skill_of_its_object() -> None:
     assert body_fn() == "Welcome to Rosa's."
 
 
-def test_a_wrong_mark_is_found_where_it_is_written() -> None:
+def test_invalid_decorator_arguments_raise_at_decoration() -> None:
     with pytest.raises(SkillError, match="when"):
 
         @skill(description="Our voice", when="reply")
@@ -119,7 +119,7 @@ def test_a_wrong_mark_is_found_where_it_is_written() -> None:
         skill(description="x", name="x")(tool(refund))
 
 
-def test_functions_and_skills_mix() -> None:
+def test_skills_for_accepts_functions_and_skills() -> None:
     @skill(description="Our voice")
     def tone() -> str:
         return ""
@@ -130,7 +130,7 @@ def test_functions_and_skills_mix() -> None:
 
 
 @pytest.mark.parametrize("entries", ["tone", 3, None, {"tone": 1}, [3], ["tone"], Skill("tone", "Our voice")])
-def test_what_is_no_list_of_skills_is_refused(entries: Any) -> None:
+def test_skills_must_be_a_list(entries: Any) -> None:
     with pytest.raises(ConfigurationError):
         skills_for(entries)
     with pytest.raises(SkillError, match="@skill"):

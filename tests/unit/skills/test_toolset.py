@@ -1,4 +1,4 @@
-"""The tools a model finds, reads and applies skills with."""
+"""The tools that let a model find, read and apply skills."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def seen_by(ctx_of: Callable[[dict[str, Any]], Any]) -> Skill:
     return Skill("look", "Shows its context", body_fn=lambda ctx: json.dumps(ctx_of(ctx)))
 
 
-async def test_the_three_tools_work_over_a_list() -> None:
+async def test_the_three_tools_work_for_a_list() -> None:
     tools = builtins([TONE])
     assert [tool.name for tool in tools] == ["list_skills", "read_skill", "apply_skill"]
     result = await use(tools, "list_skills")
@@ -50,7 +50,7 @@ async def test_the_three_tools_work_over_a_list() -> None:
     assert (await use(tools, "apply_skill", name="tone", ctx={"x": 1})).content == "Be warm."
 
 
-async def test_a_resolver_that_can_search_gives_a_fourth() -> None:
+async def test_a_searchable_resolver_adds_search_skills() -> None:
     tools = builtins_with_resolver(searchable_resolver([TONE]))
     assert [tool.name for tool in tools][3:] == ["search_skills"]
     assert (await use(tools, "list_skills")).value == []
@@ -58,7 +58,7 @@ async def test_a_resolver_that_can_search_gives_a_fourth() -> None:
     assert (await use(tools, "search_skills", query="reply", limit=-3)).value[0]["name"] == "tone"
 
 
-async def test_each_tool_can_be_had_alone_over_skills_or_a_resolver() -> None:
+async def test_each_tool_can_be_created_separately() -> None:
     for source in ([TONE], searchable_resolver([TONE], always_on=["tone"])):
         tools = [builtin_list_skills(source), builtin_read_skill(source), builtin_apply_skill(source)]
         tools.append(builtin_search_skills(source))
@@ -69,7 +69,7 @@ async def test_each_tool_can_be_had_alone_over_skills_or_a_resolver() -> None:
         builtin_search_skills(in_memory_resolver([TONE]))
 
 
-async def test_the_resolver_is_asked_at_every_call() -> None:
+async def test_the_resolver_is_called_at_every_tool_call() -> None:
     skills: list[Skill] = []
     tools = builtins_with_resolver(SkillResolver(lambda ctx: list(skills), lambda name: None))
     assert (await use(tools, "list_skills")).value == []
@@ -77,7 +77,7 @@ async def test_the_resolver_is_asked_at_every_call() -> None:
     assert len((await use(tools, "list_skills")).value) == 1
 
 
-async def test_an_unknown_name_is_an_error_that_says_how_to_find_one() -> None:
+async def test_the_error_for_an_unknown_skill_tells_how_to_find_skills() -> None:
     wrong = await use(builtins([TONE]), "read_skill", name="tune")
     assert wrong.is_error
     assert "tune" in wrong.content
@@ -87,7 +87,7 @@ async def test_an_unknown_name_is_an_error_that_says_how_to_find_one() -> None:
     assert "search_skills" in wrong.content
 
 
-async def test_reading_gives_the_harness_context_and_applying_both() -> None:
+async def test_read_skill_uses_the_skill_context_and_apply_skill_both_contexts() -> None:
     tools = builtins([seen_by(dict)], {"attachments": ["receipt.pdf"]})
     result = await use(tools, "read_skill", name="look")
     applied = await use(tools, "apply_skill", name="look", ctx={"attachments": ["forged"], "topic": "expense"})
@@ -100,7 +100,7 @@ contexts = st.dictionaries(st.sampled_from(["attachments", "sender", "ctx", "sel
 
 
 @given(contexts, contexts)
-async def test_harness_keys_always_win(from_model: dict[str, Any], from_harness: Mapping[str, Any]) -> None:
+async def test_skill_context_keys_take_precedence(from_model: dict[str, Any], from_harness: Mapping[str, Any]) -> None:
     received: list[dict[str, Any]] = []
     received_kwargs: list[dict[str, Any]] = []
 
@@ -121,7 +121,7 @@ async def test_harness_keys_always_win(from_model: dict[str, Any], from_harness:
     assert received_kwargs == [{"attachments": "missing", "sender": "missing", **expected}]
 
 
-async def test_a_body_function_cannot_change_the_harness_context() -> None:
+async def test_a_body_function_cannot_change_the_skill_context() -> None:
     def forge(ctx: dict[str, Any]) -> str:
         ctx["sender"] = "someone else"
         return "done"
@@ -132,12 +132,12 @@ async def test_a_body_function_cannot_change_the_harness_context() -> None:
 
 
 @pytest.mark.parametrize("context", [["attachments"], "x", {1: 2}])
-def test_a_context_that_is_no_mapping_of_names_is_refused(context: Any) -> None:
+def test_skill_context_must_be_a_mapping_with_string_keys(context: Any) -> None:
     with pytest.raises(ConfigurationError, match="skill_context"):
         builtins([TONE], context)
 
 
-async def test_required_skills_are_read_first_each_once_under_its_name() -> None:
+async def test_required_skills_come_first_and_once_with_their_name() -> None:
     opened: list[str] = []
     skills = [
         Skill("trip", "", body="T", requires=["flight", "hotel"]),
@@ -159,7 +159,9 @@ async def test_required_skills_are_read_first_each_once_under_its_name() -> None
         ({"a": ["b"], "b": ["x"]}, "a → b → x"),
     ],
 )
-async def test_requirements_that_cannot_be_met_name_their_chain(requires: dict[str, list[str]], chain: str) -> None:
+async def test_unknown_or_circular_requirements_are_reported_with_their_chain(
+    requires: dict[str, list[str]], chain: str
+) -> None:
     opened: list[Skill] = []
     tools = builtins([Skill(name, "", requires=needs) for name, needs in requires.items()], on_open=opened.append)
     result = await use(tools, "read_skill", name="a")
@@ -168,7 +170,7 @@ async def test_requirements_that_cannot_be_met_name_their_chain(requires: dict[s
     assert opened == []
 
 
-async def test_requirements_without_end_are_refused() -> None:
+async def test_endless_requirements_are_rejected() -> None:
     def read(name: str) -> Skill:
         return Skill(name, "", requires=[str(int(name) + 1)])
 
@@ -184,14 +186,14 @@ async def test_a_skill_known_by_two_names_is_read_once() -> None:
     assert result.content.count("# Skill: b") == 1
 
 
-async def test_together_skills_are_not_longer_than_one_may_be() -> None:
+async def test_several_skills_together_respect_the_length_limit() -> None:
     skills = [Skill(name, "", body=name * MAX_BODY, requires=needs) for name, needs in (("a", ["b"]), ("b", []))]
     result = await use(builtins(skills), "read_skill", name="a")
     assert len(result.content) < MAX_BODY + 500
-    assert result.content.count("[Cut here") == 2
+    assert result.content.count("[Truncated") == 2
 
 
-async def test_what_a_body_function_raises_is_told_to_the_model() -> None:
+async def test_errors_of_body_functions_are_returned_to_the_model() -> None:
     def fails() -> str:
         raise LookupError("no such template")
 
@@ -203,7 +205,7 @@ async def test_what_a_body_function_raises_is_told_to_the_model() -> None:
     assert opened == []
 
 
-async def test_a_body_function_that_hangs_is_given_up() -> None:
+async def test_a_body_function_that_hangs_times_out() -> None:
     released = threading.Event()
 
     async def sleeps() -> str:
@@ -228,7 +230,7 @@ async def test_a_body_function_that_hangs_is_given_up() -> None:
     assert all(tool.timeout == 30 for tool in builtins(skills))
 
 
-async def test_nonsense_from_a_resolver_is_told_to_the_model() -> None:
+async def test_invalid_resolver_results_are_returned_to_the_model_as_errors() -> None:
     tools = builtins_with_resolver(SkillResolver(lambda ctx: 3, lambda name: "text", lambda query, opts: None))
     for call in (("list_skills", {}), ("read_skill", {"name": "x"}), ("search_skills", {"query": "x"})):
         assert "SkillResolver" in (await use(tools, call[0], **call[1])).content
