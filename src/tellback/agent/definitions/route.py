@@ -50,7 +50,7 @@ class RouteFields(TypedDict, total=False):
 class Route:
     """A conversation with a goal. `initial_state.transition_to(...)` adds its states.
 
-    `conditions` describe in words when the user means it. `gather_schema`, a JSON schema or a pydantic model, declares
+    `conditions` describe in words when the route applies. `gather_schema`, a JSON schema or a pydantic model, declares
     the fields to learn from the user; `initial_data` sets some of them from the start. `domains` lists the domains
     whose tools may be used in it (None: all). The agent must follow `rules` and must never do what `prohibitions` list.
 

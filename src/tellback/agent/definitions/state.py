@@ -216,8 +216,8 @@ class State:
 
         - `condition`: when to take the transition: words for the model to judge, or a function of the gathered data.
           Transitions with a condition are tried first, in order; then the one without.
-        - `gather`: fields to learn there. A state whose fields are all known is passed.
-        - `skip_if`: a function of the data that alone decides whether to pass the state.
+        - `gather`: fields to learn there. A state whose fields are all known is skipped.
+        - `skip_if`: a function of the data that alone decides whether to skip the state.
         - `required_data`: fields without which the state is not entered.
         - `arguments` of a tool: fields by parameter name, or a function of the data; by default, fields of equal name.
         - `save_as`: the field that stores the tool's result. `on_error`: take this transition when the tool fails.

@@ -39,7 +39,7 @@ message. Score a completed route only if the user wants to do it once more."""
 ABOUT_DATA = """\
 data: every value of these fields that the user states in the newest message, and values stated earlier that are not \
 known yet. Only values the user stated, never guesses, and exactly as stated even if a limit forbids it. A correction \
-replaces the known value. Dates are YYYY-MM-DD, relative to today. Give an object value as JSON text."""
+replaces the known value. Dates are YYYY-MM-DD; count "tomorrow" from today. Give an object value as JSON text."""
 ABOUT_FORGET = """\
 forget: known fields that the user takes back, or wants to change without stating the new value."""
 ABOUT_CONDITIONS = """\
