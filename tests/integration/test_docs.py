@@ -186,6 +186,7 @@ def test_enough_python_blocks_are_found() -> None:
 
 
 def test_links_between_pages_are_valid() -> None:
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+    others = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs/llms.txt")
+    for page in [*PAGES, *(ROOT / name for name in others)]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
