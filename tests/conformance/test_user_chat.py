@@ -205,7 +205,7 @@ async def test_a_deleted_space_is_replaced(url: str) -> None:
         assert any("coffee" in atom.text for atom in later.atoms_used)
 
 
-async def test_without_a_space_nothing_is_remembered(maya: User) -> None:
+async def test_without_a_space_there_are_no_memories(maya: User) -> None:
     reply = await maya.chat("Hi", model=ECHO, space=None)
     assert (reply.text, reply.atoms_used) == ("re: Hi", ())
     assert await maya.memory.list_spaces() == []

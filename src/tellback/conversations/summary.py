@@ -182,9 +182,8 @@ class RollingSummaries:
         self, conversation: Conversation, messages: Sequence[StoredMessage], model: str | Model | None
     ) -> str:
         model = model if model is not None else self._runtime.model
-        messages = [
-            message for message in messages if not is_offline(message.model)
-        ]  # the offline model only quotes memories
+        # The offline model only quotes memories.
+        messages = [message for message in messages if not is_offline(message.model)]
         if model is None:
             texts = [(message.role, blocks_text(message.content)) for message in messages]
             return make_storable(extract_summary(conversation.rolling_summary, texts))

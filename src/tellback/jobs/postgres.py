@@ -297,9 +297,8 @@ class QueueService:
             return now + self._options.heartbeat  # another worker runs it, and may die
         due = job.due_at.timestamp()
         if due > now:
-            await asyncio.sleep(
-                min(RETRY_SECONDS, due - now)
-            )  # the server's clock is ahead, so it would be delivered immediately
+            # The server's clock is ahead, so the job would be delivered immediately.
+            await asyncio.sleep(min(RETRY_SECONDS, due - now))
             return due
         await self._redeliver_last(job, now + RETRY_SECONDS)
         return None

@@ -186,7 +186,7 @@ class JobRunner:
             span.record_outcome("lost")
             log.debug("Another worker runs job %s now", job.id)
             return None
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is told in the job's row
+        except Exception as error:  # noqa: BLE001 - any error of a handler is stored in the job
             return await self._record_failure(job, error, span)
         return await self._finish(job, end, span)
 

@@ -638,9 +638,8 @@ class Memory(Handle):
     async def _add_drafts(self, space_id: str, drafts: Sequence[AtomDraft]) -> list[Atom]:
         space_id = validation.validate_id("space", space_id)
         if not drafts:
-            await self._memories.version(
-                self._scope, space_id
-            )  # raise for an unknown space, even if there is nothing to add
+            # Raise for an unknown space, even if there is nothing to add.
+            await self._memories.version(self._scope, space_id)
             return []
         embedded = await embed_changes(self._embedding, drafts)
         return await self._memories.add(self._scope, space_id, embedded, now=self._runtime.clock())

@@ -72,7 +72,7 @@ async def test_the_queue_knows_ids_alone_and_is_empty_when_all_is_done(postgres_
     [space] = await make_spaces(store, 1)
     handler = ScriptedJobHandler(store, holds=True)
     async with running_worker(store, handler):
-        job, behind = await queue_job(store, space, "held"), await queue_job(store, space, "poison")
+        job, behind = await queue_job(store, space, "held"), await queue_job(store, space, "behind")
         async with asyncio.timeout(20):
             await handler.holding.wait()
             while len(found := await deliveries(postgres_url)) < 2:  # noqa: ASYNC110 - only the table knows

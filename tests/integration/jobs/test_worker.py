@@ -40,7 +40,7 @@ def test_each_store_gets_the_worker_that_suits_it(
     assert isinstance(open_worker(open_store("postgresql://db/x"), {}), QueueWorker)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert isinstance(open_worker(open_store("postgresql://db/x"), {}), EmbeddedWorker)
-    assert "procrastinate is missing" in caplog.text
+    assert "procrastinate is not installed" in caplog.text
 
 
 async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ class RejectingEmbedder(HashEmbedder):
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         self.calls += 1
-        if any("poison" in text for text in texts):
+        if any("rejected" in text for text in texts):
             raise EmbeddingError("I do not like this")
         return await super().embed(texts, query=query)
 
@@ -307,7 +307,7 @@ class RejectingEmbedder(HashEmbedder):
 async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "tellback")
     many_texts = [f"Otters, {n} of them." for n in range(300)]
-    many_texts[3] = many_texts[299] = many_texts[150] = "A poison."
+    many_texts[3] = many_texts[299] = many_texts[150] = "A rejected text."
     async with Tellback(url, embedder=None) as tb:
         memory = tb.user("maya").memory
         space = (await memory.create_space()).id
@@ -339,7 +339,9 @@ async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
     caplog.set_level(logging.CRITICAL, "tellback")
     async with Tellback(url, embedder=HashEmbedder("old")) as tb:
         memory = tb.user("ann").memory
-        await memory.add_atoms((await memory.create_space()).id, [{"text": "A poison."}, {"text": "More poison."}])
+        await memory.add_atoms(
+            (await memory.create_space()).id, [{"text": "A rejected text."}, {"text": "More poison."}]
+        )
         space = await create_space_with_atoms(tb)
     async with Tellback(url, embedder=RejectingEmbedder("new")) as tb:
         progress: list[int] = []

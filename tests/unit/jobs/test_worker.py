@@ -1,4 +1,4 @@
-"""A worker that follows events, at the moments that are hard to hit."""
+"""A worker that follows events, at moments that are hard to hit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tellback.jobs.worker import EmbeddedWorker
 
 
-async def test_it_ends_when_it_is_cancelled_just_as_it_is_hurried() -> None:
+async def test_the_worker_stops_if_cancelled_at_the_moment_it_becomes_urgent() -> None:
     async def changes() -> AsyncGenerator[None, None]:
         while True:
             yield
@@ -23,7 +23,7 @@ async def test_it_ends_when_it_is_cancelled_just_as_it_is_hurried() -> None:
     store: Any = SimpleNamespace(events=SimpleNamespace(changes=changes), jobs=jobs)
     worker = EmbeddedWorker(store, {})
     task = asyncio.create_task(worker._follow_events(do_nothing))
-    await asyncio.sleep(0.05)  # it waits for more changes now
+    await asyncio.sleep(0.05)  # now it waits for more changes
     worker.wake()
     await asyncio.sleep(0)
     task.cancel()

@@ -1,4 +1,4 @@
-"""`space`: an empty one."""
+"""`space`: an empty space."""
 
 from __future__ import annotations
 

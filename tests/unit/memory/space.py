@@ -26,12 +26,12 @@ EVENT = Category("event", CategoryKind.EPISODE)
 
 
 def day(number: float) -> datetime:
-    """Noon, so many days later."""
+    """Return noon, some days later."""
     return NOON + number * DAY
 
 
 def make_window(*days: float, conversation_id: str = "conv_1") -> Window:
-    """Messages of the user, one on each of these days, called m<day>."""
+    """Build a window with one user message on each of these days, with the ids m<day>."""
     conversation = Conversation(conversation_id, MAYA, "chat", "open", NOON, NOON)
     messages = [
         StoredMessage(
@@ -45,20 +45,20 @@ def make_window(*days: float, conversation_id: str = "conv_1") -> Window:
 def make_fact(
     text: str, stated_day: float | Sequence[float] = 0, conversation_id: str = "conv_1", **fields: Any
 ) -> ExtractedFact:
-    """A fact that cites what was said on these days."""
+    """Build a fact that cites the messages of these days."""
     days = stated_day if isinstance(stated_day, Sequence) else [stated_day]
     ids = tuple(f"{conversation_id}:m{number:g}" for number in days)
     return ExtractedFact(**{"text": text, "category": PROFILE, "message_ids": ids, **fields})
 
 
 def home_fact(city: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
-    """A fact of which there is one at a time."""
+    """Build a fact with a single-valued slot."""
     slot_fields = {"subject": "user", "attribute": "home city", "value": city, "single": True}
     return make_fact(fields.pop("text", f"User lives in {city}."), stated_day, **{**slot_fields, **fields})
 
 
 class Space:
-    """A space, and a clock that goes on by an hour with each change."""
+    """A space, and a clock that advances by an hour with each change."""
 
     def __init__(self, store: Store, id: str) -> None:
         self.store = store
@@ -67,7 +67,7 @@ class Space:
         self._memories = store.memories
 
     async def apply(self, reconciliation: Reconciliation) -> list[Atom]:
-        """Change it."""
+        """Apply changes to the space."""
         self.now += timedelta(hours=1)
         version = await self._memories.version(MAYA, self.id)
         changed = await self._memories.reconcile(
@@ -84,7 +84,7 @@ class Space:
         candidates: Mapping[int, Sequence[Atom]] | None = None,
         decisions: Mapping[int, Decision] | None = None,
     ) -> ReconciliationPlan:
-        """What an extraction would change. Every atom is a candidate for every fact, if nothing else is said."""
+        """Plan an extraction. By default, every atom is a candidate for every fact."""
         extraction = Extraction(facts, tuple(entities))
         found: dict[str, Entity] = {}
         for name in entity_names(extraction):
@@ -102,7 +102,7 @@ class Space:
         )
 
     async def plan_and_apply(self, window: Window, *facts: ExtractedFact, **options: Any) -> ReconciliationPlan:
-        """Plan it and do it."""
+        """Plan an extraction and apply the plan."""
         plan = await self.plan(window, *facts, **options)
         await self.apply(plan.reconciliation)
         return plan
@@ -110,25 +110,25 @@ class Space:
     async def learn_facts(
         self, *facts: ExtractedFact, days: Sequence[float] = (), conversation_id: str = "conv_1"
     ) -> ReconciliationPlan:
-        """Learn facts from a window with all the messages they cite."""
+        """Apply facts from a window with all the messages that they cite."""
         cited_days = {float(id.rpartition(":m")[2]) for each in facts for id in each.message_ids}
         return await self.plan_and_apply(
             make_window(*sorted(cited_days.union(days)), conversation_id=conversation_id), *facts
         )
 
     async def add(self, text: str, **fields: Any) -> Atom:
-        """An atom that someone wrote."""
+        """Add a manually written atom."""
         values = {"id": new_id("atom"), "text": text, "category": PROFILE, "valid_from": NOON, **fields}
         [atom] = await self._memories.add(MAYA, self.id, [AtomDraft(**values)], now=self.now)
         return atom
 
     async def supersede(self, old: Atom, text: str, valid_from: datetime) -> Atom:
-        """Let an atom that someone wrote take another's place."""
+        """Supersede an atom with a manually written one."""
         draft = AtomDraft(new_id("atom"), text, PROFILE, valid_from)
         return await self._memories.supersede(MAYA, old.id, draft, now=self.now)
 
     async def atoms(self, status: AtomStatus = AtomStatus.ACTIVE) -> list[Atom]:
-        """All there are, the oldest first, whether they are over or not."""
+        """Return all atoms, the oldest first, including those that have ended."""
         atom_filter = AtomFilter(status, datetime(1, 1, 2, tzinfo=UTC))
         atoms = await self._memories.atoms(MAYA, self.id, atom_filter)
         known = await self._memories.changes(MAYA, self.id, after=-1, embedder="")
@@ -138,30 +138,31 @@ class Space:
         return sorted(all_atoms, key=lambda atom: ids.index(atom.id))
 
     async def atom(self, id: str) -> Atom:
-        """One of them."""
+        """Return one atom."""
         found = await self._memories.atom(MAYA, id)
         assert found is not None
         return found
 
     async def texts_valid_at(self, moment: datetime) -> list[str]:
-        """What is so at a moment, the oldest first."""
+        """Return the texts valid at a time, the oldest first."""
         atom_filter = AtomFilter(AtomStatus.ACTIVE, moment, must_have_started=True)
         return [atom.text for atom in reversed(await self._memories.atoms(MAYA, self.id, atom_filter))]
 
     async def set_status(self, atom: Atom, status: AtomStatus) -> None:
-        """Archive or delete one."""
+        """Archive or delete an atom."""
         await self._memories.set_status(MAYA, atom.id, status, now=self.now)
 
 
 def _message_dates(atom: Atom) -> tuple[datetime, ...]:
-    """When what an atom cites was said. The windows' messages are not stored, but tell it by their ids."""
+    """Return the dates of the messages that an atom cites. The messages are not stored, but their ids contain the
+    day."""
     ids = [id for citation in atom.citations for id in citation.message_ids]
     return tuple(sorted({day(float(id.rpartition(":m")[2])) for id in ids}))
 
 
 @asynccontextmanager
 async def open_space() -> AsyncIterator[Space]:
-    """A space of its own, in a store that is held in memory."""
+    """Open a new space in an in-memory store."""
     store = open_store(":memory:")
     await store.open()
     try:

@@ -1,4 +1,4 @@
-"""Waiting for extraction: a job that begins while it is looked for is waited for."""
+"""Waiting for extraction includes a job that starts while jobs are queried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tellback import Tellback
 from tellback.types.jobs import Job
 
 
-async def test_a_job_that_begins_between_two_looks_is_not_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_starts_between_two_queries_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(":memory:", worker=False) as tb:
         maya = tb.user("maya")
         space = await maya.memory.create_space("default")

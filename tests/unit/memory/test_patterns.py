@@ -1,4 +1,4 @@
-"""What recurs becomes a pattern, once, and stays forgotten when it was deleted."""
+"""Recurring episodes become one pattern, and a deleted pattern stays deleted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, Category, Cat
 from tests.unit.memory.space import EVENT, MAYA, NOON, Space, day, open_space
 
 MONDAYS = [1, 8, 15, 22, 29, 36]
-"""Days after the first of March 2026, a Sunday."""
+"""Days after 1 March 2026, which is a Sunday."""
 
 
 WORDS = ["run", "swim", "park", "lake", "Anna", "Ben", "rome", "Rome", "tea", "dinner", "not"]
 
 
 async def add_episodes(space: Space, text: str, days: Sequence[float], **fields: Any) -> list[Atom]:
-    """Episodes, each said on its day."""
+    """Add episodes, each stated on its day."""
     return [
         await space.add(
             text,
@@ -43,13 +43,13 @@ async def add_episodes(space: Space, text: str, days: Sequence[float], **fields:
 
 
 async def find_changes(space: Space, **options: Any) -> PatternChanges:
-    """What mining would change."""
+    """Return the changes that mining would make."""
     all_atoms = [atom for status in AtomStatus for atom in await space.atoms(status)]
     return find_patterns(all_atoms, all_atoms, **options)
 
 
 async def apply_changes(space: Space, found: PatternChanges) -> None:
-    """Change a space as mining asks for it."""
+    """Apply the changes of mining."""
     await space.apply(found.reconciliation)
     for id in found.archived:
         await space.set_status(await space.atom(id), AtomStatus.ARCHIVED)
@@ -58,13 +58,13 @@ async def apply_changes(space: Space, found: PatternChanges) -> None:
 
 
 async def list_patterns(space: Space) -> list[Atom]:
-    """Mine, and give what patterns hold then."""
+    """Mine the space, and return its current patterns."""
     await apply_changes(space, await find_changes(space))
     found = [atom for atom in await space.atoms() if atom.category.kind is CategoryKind.PATTERN]
     return [atom for atom in found if atom.superseded_by is None]
 
 
-async def test_what_happens_on_three_days_is_a_pattern_that_cites_them(space: Space) -> None:
+async def test_episodes_on_three_days_form_a_pattern_that_cites_them(space: Space) -> None:
     await add_episodes(space, "User went running in the park.", [3, 1, 2, 2.1], importance=4)
     [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs: User went running in the park."
@@ -73,20 +73,20 @@ async def test_what_happens_on_three_days_is_a_pattern_that_cites_them(space: Sp
     assert pattern.citations == tuple(Citation(f"conv_{n}", (f"m{n}",)) for n in (1, 2, 2.1, 3))
 
 
-async def test_what_happens_twice_or_on_one_day_is_none(space: Space) -> None:
+async def test_episodes_on_fewer_than_three_days_form_no_pattern(space: Space) -> None:
     await add_episodes(space, "User went running in the park.", [1, 2])
     await add_episodes(space, "User called Anna.", [1, 1.1, 1.2, 1.3])
     assert await list_patterns(space) == []
     assert len((await find_changes(space, at_least=2)).reconciliation.changes) == 1
 
 
-async def test_a_plain_rule_is_told(space: Space) -> None:
+async def test_a_regular_rhythm_is_part_of_the_pattern_text(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs on Mondays: User had dinner with Anna."
 
 
-async def test_what_is_told_in_other_words_and_with_dates_is_the_same(space: Space) -> None:
+async def test_other_wordings_and_dates_belong_to_the_same_pattern(space: Space) -> None:
     await add_episodes(space, "User ran 5 km in the park on 2 March 2026.", [1])
     await add_episodes(space, "User ran in the park on Monday, 9 March 2026.", [8])
     await add_episodes(space, "User was running in the park for 30 minutes.", [15])
@@ -104,13 +104,13 @@ NEAR_MISSES = [
 
 
 @pytest.mark.parametrize(("one", "other"), NEAR_MISSES)
-async def test_what_only_sounds_alike_is_not_put_together(space: Space, one: str, other: str) -> None:
+async def test_merely_similar_episodes_are_not_grouped(space: Space, one: str, other: str) -> None:
     await add_episodes(space, one, [1, 3])
     await add_episodes(space, other, [4, 6])
     assert await list_patterns(space) == []
 
 
-async def test_other_people_are_another_matter(space: Space) -> None:
+async def test_episodes_with_different_people_are_not_grouped(space: Space) -> None:
     for number, name in enumerate(("Anna", "Bob", "Carl", "Dora"), 1):
         await add_episodes(space, f"User met {name} for coffee at Blue Bottle.", [number])
     assert await list_patterns(space) == []
@@ -119,7 +119,7 @@ async def test_other_people_are_another_matter(space: Space) -> None:
     assert pattern.text.casefold().startswith("recurs: user met bob for coffee at blue bottle")
 
 
-async def test_people_of_one_name_are_told_apart(space: Space) -> None:
+async def test_people_with_the_same_name_are_distinguished(space: Space) -> None:
     stored = await space.store.memories.space(MAYA, space.id)
     assert stored is not None
     one, other = [await make_entity(space.store, stored, name) for name in ("Anna Chen", "Anna Diaz")]
@@ -134,7 +134,7 @@ async def test_people_of_one_name_are_told_apart(space: Space) -> None:
     assert await find_changes(space) == PatternChanges()
 
 
-async def test_only_episodes_that_count_do(space: Space) -> None:
+async def test_excluded_categories_and_turns_are_ignored(space: Space) -> None:
     await add_episodes(space, "User: I am tired.", [1, 2, 3], category=TURN_CATEGORY)
     await add_episodes(space, "User took pills.", [1, 2, 3], category=Category("health", CategoryKind.EPISODE))
     await add_episodes(space, "User likes tea.", [1, 2, 3], category=Category("taste", CategoryKind.FACT))
@@ -145,7 +145,7 @@ async def test_only_episodes_that_count_do(space: Space) -> None:
     assert pattern.text == "Recurs: User took pills."
 
 
-async def test_more_of_the_same_is_cited(space: Space) -> None:
+async def test_further_episodes_are_cited(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await list_patterns(space)
     await add_episodes(space, "User had a nice dinner with Anna.", MONDAYS[3:4])
@@ -155,7 +155,7 @@ async def test_more_of_the_same_is_cited(space: Space) -> None:
     assert (found.id, found.text) == (pattern.id, pattern.text)
 
 
-async def test_a_pattern_whose_rule_changed_is_replaced(space: Space) -> None:
+async def test_a_pattern_whose_rule_changed_is_superseded(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await list_patterns(space)
     await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
@@ -166,7 +166,7 @@ async def test_a_pattern_whose_rule_changed_is_replaced(space: Space) -> None:
     assert len(found.citations) == 6
 
 
-async def test_a_pattern_no_longer_says_what_was_deleted(space: Space) -> None:
+async def test_a_pattern_stops_quoting_a_deleted_episode(space: Space) -> None:
     secret = await add_episodes(space, "User ran by the secret lake.", [1, 2])
     await add_episodes(space, "User ran by the lake.", [4])
     [pattern] = await list_patterns(space)
@@ -179,7 +179,7 @@ async def test_a_pattern_no_longer_says_what_was_deleted(space: Space) -> None:
     assert [each.conversation_id for each in found.citations] == ["conv_4", "conv_5", "conv_7"]
 
 
-async def test_a_deleted_pattern_does_not_come_back_from_what_was_known(space: Space) -> None:
+async def test_a_deleted_pattern_does_not_return_from_known_episodes(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await list_patterns(space)
     await space.set_status(pattern, AtomStatus.DELETED)
@@ -193,7 +193,7 @@ async def test_a_deleted_pattern_does_not_come_back_from_what_was_known(space: S
     assert await find_changes(space) == PatternChanges()
 
 
-async def test_an_archived_pattern_is_cited_and_stays_so(space: Space) -> None:
+async def test_an_archived_pattern_gets_citations_and_stays_archived(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await list_patterns(space)
     await space.set_status(pattern, AtomStatus.ARCHIVED)
@@ -217,7 +217,7 @@ async def test_a_pattern_without_its_episodes_is_archived_and_restored_with_them
     assert await find_changes(space) == PatternChanges()
 
 
-async def test_a_pattern_that_returns_by_another_rule_is_replaced(space: Space) -> None:
+async def test_a_pattern_that_returns_with_another_rule_is_superseded(space: Space) -> None:
     episodes = await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await list_patterns(space)
     await space.set_status(episodes[0], AtomStatus.DELETED)
@@ -238,7 +238,7 @@ async def test_a_pattern_of_the_same_messages_does_not_keep_another_alive(space:
     assert [each.id for each in await list_patterns(space)] == [park.id]
 
 
-async def test_what_a_deleted_pattern_had_replaced_goes_with_it(space: Space) -> None:
+async def test_the_predecessor_of_a_deleted_pattern_stays_deleted(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
     [first] = await list_patterns(space)
     await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
@@ -249,7 +249,7 @@ async def test_what_a_deleted_pattern_had_replaced_goes_with_it(space: Space) ->
     assert await find_changes(space) == PatternChanges()
 
 
-async def test_what_a_user_put_in_a_patterns_place_stands_for_it(space: Space) -> None:
+async def test_an_atom_with_which_a_user_superseded_a_pattern_counts_as_the_pattern(space: Space) -> None:
     await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
     [pattern] = await list_patterns(space)
     await space.supersede(pattern, "User is married to Anna.", day(30))
@@ -258,7 +258,7 @@ async def test_what_a_user_put_in_a_patterns_place_stands_for_it(space: Space) -
     assert await find_changes(space) == PatternChanges()
 
 
-async def test_two_patterns_of_the_same_messages_are_not_mistaken_for_each_other(space: Space) -> None:
+async def test_two_patterns_of_the_same_messages_are_distinguished(space: Space) -> None:
     await add_episodes(space, "User went running in the park.", [1, 2, 4])
     await add_episodes(space, "User drank coffee.", [1, 2, 4])
     running, coffee = await list_patterns(space)
@@ -270,7 +270,7 @@ async def test_two_patterns_of_the_same_messages_are_not_mistaken_for_each_other
     assert len(found.citations) == 4
 
 
-async def test_what_was_written_without_sources_recurs_too(space: Space) -> None:
+async def test_episodes_without_citations_form_patterns(space: Space) -> None:
     nowhere = {"source_conversation_id": None, "source_message_ids": ()}
     await add_episodes(space, "User called Anna.", [1, 2, 4], **nowhere)
     [pattern] = await list_patterns(space)
@@ -279,7 +279,7 @@ async def test_what_was_written_without_sources_recurs_too(space: Space) -> None
     assert await find_changes(space) == PatternChanges()
 
 
-async def test_a_pattern_is_about_what_most_of_its_episodes_are(space: Space) -> None:
+async def test_a_pattern_gets_the_entities_of_most_of_its_episodes(space: Space) -> None:
     stored = await space.store.memories.space(MAYA, space.id)
     assert stored is not None
     anna, ben = [await make_entity(space.store, stored, name) for name in ("Anna", "Ben")]
@@ -302,7 +302,7 @@ async def test_a_pattern_is_about_what_most_of_its_episodes_are(space: Space) ->
         (["2026-03-02", "2026-03-09"], ""),
     ],
 )
-def test_days_follow_a_rule_if_it_is_plain(days: list[str], when: str) -> None:
+def test_a_rule_is_described_only_if_the_days_follow_it(days: list[str], when: str) -> None:
     assert describe_regularity([date.fromisoformat(each) for each in days], at_least=3) == when
 
 
@@ -326,7 +326,7 @@ def make_episode(number: int, text: str) -> Atom:
     return Atom(f"atom_{number:06}", "ms_1", MAYA, text, EVENT, day(number / 10), NOON, NOON)
 
 
-def test_ten_thousand_episodes_are_put_together_by_what_they_say() -> None:
+def test_ten_thousand_episodes_are_grouped_by_content() -> None:
     texts = [
         f"User went to the {kind} place{number % 2_500} with friend{number % 2_500}"
         for number in range(5_000)

@@ -17,7 +17,7 @@ from tellback.memory.text_similarity import negates, overlap, same_value, same_w
         ("ユーザーは東京に住んでいる。", "ユーザーは東京に住んでいる"),
     ],
 )
-def test_case_accents_and_punctuation_do_not_make_other_words(a: str, b: str) -> None:
+def test_case_accents_and_punctuation_are_ignored(a: str, b: str) -> None:
     assert same_words(a, b)
 
 
@@ -36,7 +36,7 @@ def test_case_accents_and_punctuation_do_not_make_other_words(a: str, b: str) ->
         ("User met Ann", "Ann met User"),
     ],
 )
-def test_what_says_something_else_has_other_words(a: str, b: str) -> None:
+def test_different_statements_do_not_have_the_same_words(a: str, b: str) -> None:
     assert not same_words(a, b)
 
 
@@ -54,7 +54,7 @@ def test_what_says_something_else_has_other_words(a: str, b: str) -> None:
         ("The The", "Who", False),
     ],
 )
-def test_values_are_the_same_only_if_nothing_in_them_differs(a: str, b: str, same: bool) -> None:
+def test_values_are_compared_strictly(a: str, b: str, same: bool) -> None:
     assert same_value(a, b) is same
 
 
@@ -76,7 +76,7 @@ def test_overlap_is_the_share_of_words_in_common(a: str, b: str, share: float) -
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_likeness_is_mutual_and_between_none_and_all(a: str, b: str) -> None:
+def test_overlap_is_symmetric_and_between_zero_and_one(a: str, b: str) -> None:
     assert overlap(a, b) == overlap(b, a)
     assert 0 <= overlap(a, b) <= 1
     assert overlap(a, a) == bool(stems(a))
@@ -86,7 +86,7 @@ def test_likeness_is_mutual_and_between_none_and_all(a: str, b: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["User doesn't smoke", "User no longer smokes", "Kein Kaffee", "User isn\u2019t here"])
-def test_a_text_tells_that_something_is_not_so(text: str) -> None:
+def test_negations_are_detected(text: str) -> None:
     assert negates(text)
     assert not negates("User smokes")
 
@@ -104,5 +104,5 @@ def test_a_text_tells_that_something_is_not_so(text: str) -> None:
         ("user", None, None),
     ],
 )
-def test_a_slot_is_named_the_same_however_it_is_written(subject: str, attribute: str, expected: str | None) -> None:
+def test_spellings_of_a_slot_have_the_same_name(subject: str, attribute: str, expected: str | None) -> None:
     assert slot_name(subject, attribute) == expected

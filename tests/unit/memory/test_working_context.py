@@ -1,4 +1,4 @@
-"""The working context: what is in it, and what goes when it is too large."""
+"""The contents of the working context, and what is dropped when it is too large."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_many_always_on_memories_do_not_crowd_out_the_recalled() -> None:
     assert [hit.atom.text for hit in context.hits] == ["Likes tea."]
 
 
-async def test_always_on_memories_stand_in_the_same_order_whatever_order_they_come_in() -> None:
+async def test_the_order_of_always_on_memories_is_deterministic() -> None:
     atoms = [
         make_atom("old", "goal", 1, importance=2),
         make_atom("new", "goal", 2, importance=2, valid_from=datetime(2026, 5, 1, tzinfo=UTC)),
@@ -104,7 +104,7 @@ async def test_always_on_memories_stand_in_the_same_order_whatever_order_they_co
         assert [a.text for a in context.atoms_used] == ["name", "weighty", "new", "old"]
 
 
-async def test_what_a_recalled_memory_cites_need_not_be_told_twice_and_the_next_one_takes_its_place() -> None:
+async def test_a_hit_from_a_shown_turn_is_skipped_and_the_next_hit_is_shown() -> None:
     cited_here = [make_atom(f"Said here {n}", number=n, source_message_ids=("msg_1", "msg_2")) for n in range(5)]
     partly = make_atom("Said here and elsewhere", number=10, source_message_ids=("msg_1", "msg_elsewhere"))
     others = [make_atom(f"From elsewhere {n}", number=20 + n) for n in range(5)]
@@ -114,7 +114,7 @@ async def test_what_a_recalled_memory_cites_need_not_be_told_twice_and_the_next_
     assert [hit.atom.text for hit in context.hits] == [partly.text, "From elsewhere 0", "From elsewhere 1"]
 
 
-async def test_a_memory_of_a_turn_that_had_to_go_is_told() -> None:
+async def test_a_hit_from_a_dropped_turn_is_shown() -> None:
     memory = FakeMemory(make_atom("Has a dog called Rex.", source_message_ids=("msg_1",)))
     fake_conversations = FakeConversations(make_turns("My dog is called Rex. " + "Woof. " * 400, "And now?"))
     roomy = await build_context(fake_conversations, memory)
@@ -123,7 +123,7 @@ async def test_a_memory_of_a_turn_that_had_to_go_is_told() -> None:
     assert (tight.turns_used, len(tight.hits)) == (1, 1)
 
 
-async def test_without_a_query_the_last_thing_the_user_said_is_recalled_by() -> None:
+async def test_the_default_query_is_the_last_user_message() -> None:
     fake_conversations = FakeConversations(
         [
             make_message(1, 1, "user", "Do I like tea?"),
@@ -147,7 +147,7 @@ async def test_an_empty_query_recalls_nothing(query: str) -> None:
     assert context.atoms_used == ()
 
 
-async def test_without_a_space_nothing_is_remembered() -> None:
+async def test_without_a_space_there_are_no_memories() -> None:
     memory = FakeMemory(make_atom("Likes tea.", "identity"))
     context = await make_builder(FakeConversations(make_turns("Hi")), memory).build(
         "conv_1", always_on_category_names=["identity"]
@@ -156,7 +156,7 @@ async def test_without_a_space_nothing_is_remembered() -> None:
     assert context.atoms_used == ()
 
 
-async def test_another_moment_is_asked_for_and_shown() -> None:
+async def test_now_is_passed_to_recall_and_shown() -> None:
     memory = FakeMemory(make_atom("Likes tea.", "identity"))
     context = await build_context(
         FakeConversations(),
@@ -172,14 +172,14 @@ async def test_another_moment_is_asked_for_and_shown() -> None:
 
 
 @pytest.mark.parametrize("now", [None, NOW, NOW - timedelta(seconds=2), NOW + timedelta(seconds=2)])
-async def test_the_present_moment_is_the_same_whether_it_is_said_or_not(now: datetime | None) -> None:
+async def test_a_now_near_the_clock_means_the_present(now: datetime | None) -> None:
     memory = FakeMemory(make_atom("Moves on Friday.", "identity", valid_from=NOW + timedelta(days=4)))
     await build_context(FakeConversations(), memory, recall_query="q", always_on_category_names=["identity"], now=now)
     assert [filters["valid_at"] for _, filters in memory.queries] == [None, None]
     assert memory.queries[1][1]["now"] == NOW
 
 
-async def test_a_moment_to_come_has_what_is_not_over_by_then() -> None:
+async def test_a_future_now_includes_memories_that_have_not_ended_by_then() -> None:
     ends, stays = (
         make_atom(text, "identity", n, valid_to=NOW + timedelta(days=days))
         for n, (text, days) in enumerate([("Lives at her sister's.", 3), ("Studies.", 900)])
@@ -194,7 +194,7 @@ async def test_a_moment_to_come_has_what_is_not_over_by_then() -> None:
     assert (memory.queries[1][1]["valid_at"], memory.queries[1][1]["now"]) == (None, later)
 
 
-async def test_what_holds_only_until_a_day_says_so() -> None:
+async def test_a_memory_with_an_end_shows_it() -> None:
     lent = make_atom("Lives at her sister's.", valid_to=datetime(2026, 12, 1, tzinfo=UTC))
     context = await build_context(FakeConversations(), FakeMemory(lent), recall_query="q")
     assert "- 2026-03-01 to 2026-12-01 (fact): Lives at her sister's." in context.context_block
@@ -212,7 +212,7 @@ async def test_the_turns_around_a_hit_are_shown_under_it() -> None:
     assert "(fact): Went sailing.\n  next to it, 2026-03-01: It rained # all day\n" in context.context_block
 
 
-async def test_the_last_turns_are_whole_however_many_messages_they_have() -> None:
+async def test_the_last_turns_are_complete_regardless_of_their_length() -> None:
     calls = [
         make_message(n, 1, "assistant", [{"type": "tool_use", "id": f"c{n}", "name": "look"}])
         if n % 2 == 0
@@ -228,14 +228,14 @@ async def test_the_last_turns_are_whole_however_many_messages_they_have() -> Non
     assert is_valid_history(context.messages)
 
 
-async def test_a_long_conversation_is_read_from_its_end_only() -> None:
+async def test_only_the_end_of_a_long_conversation_is_loaded() -> None:
     fake_conversations = FakeConversations(make_turns(*(f"Question {n}" for n in range(5_000))))
     context = await build_context(fake_conversations, recent_turns=10)
     assert fake_conversations.reads == 1
     assert [m.content for m in context.messages if m.role == "user"] == [f"Question {n}" for n in range(4_990, 5_000)]
 
 
-async def test_turns_that_ran_into_each_other_stay_in_order() -> None:
+async def test_interleaved_turns_stay_in_order() -> None:
     fake_conversations = FakeConversations(
         [
             make_message(1, 1, "user", "one"),
@@ -256,7 +256,7 @@ async def test_turns_that_ran_into_each_other_stay_in_order() -> None:
     ]
 
 
-async def test_hidden_messages_are_never_in_it_and_internal_ones_are() -> None:
+async def test_internal_messages_are_included_and_hidden_ones_are_not() -> None:
     fake_conversations = FakeConversations(
         [
             make_message(1, 1, "system", "Answer in French.", visibility="internal"),
@@ -270,7 +270,7 @@ async def test_hidden_messages_are_never_in_it_and_internal_ones_are() -> None:
 
 
 def tool_turn(*, result: Any = "ok", arguments: Mapping[str, Any] | None = None) -> FakeConversations:
-    """A turn in which a tool is called."""
+    """A turn with a tool call."""
     call = {"type": "tool_use", "id": "c1", "name": "see", "arguments": arguments or {"n": 1}}
     answer = {"type": "tool_result", "tool_use_id": "c1", "tool_name": "see", "content": result}
     answer = answer if isinstance(result, str) else {**answer, "content": "", "parts": result}
@@ -284,7 +284,7 @@ def tool_turn(*, result: Any = "ok", arguments: Mapping[str, Any] | None = None)
     )
 
 
-async def test_a_transcript_and_its_messages_cut_what_a_tool_gave() -> None:
+async def test_long_tool_results_are_cut_in_transcript_and_messages() -> None:
     context = await build_context(tool_turn(result="x" * 9_000))
     lines = context.context_block.partition("newest last\n")[2]
     assert lines.startswith(
@@ -300,7 +300,7 @@ async def test_a_transcript_and_its_messages_cut_what_a_tool_gave() -> None:
     assert answer.content == "A cat."
 
 
-async def test_a_messages_template_leaves_tools_their_words() -> None:
+async def test_a_messages_template_does_not_cut_tool_results() -> None:
     arguments = {"text": "y" * 9_000}
     context = await build_context(tool_turn(result="x" * 9_000, arguments=arguments), template_id="messages")
     _, _, call, result, _ = context.messages
@@ -308,7 +308,7 @@ async def test_a_messages_template_leaves_tools_their_words() -> None:
     assert result.content == "x" * 9_000
 
 
-async def test_arguments_are_cut_by_name_and_without_the_state_that_holds_them_whole() -> None:
+async def test_each_argument_is_cut_and_the_provider_state_is_removed() -> None:
     arguments = {"path": "a.txt", "text": "y" * 9_000, "tags": ["z" * 50] * 90, "deep": {"n": 1}}
     context = await build_context(tool_turn(arguments=arguments))
     call = context.messages[2]
@@ -339,7 +339,7 @@ async def test_a_result_without_its_call_is_cut_before_it_becomes_a_note() -> No
     assert len(context.messages[1].content) < 2_200
 
 
-async def test_pictures_count_in_the_messages_of_a_block() -> None:
+async def test_images_count_in_the_messages_of_a_block() -> None:
     picture = {"type": "image", "url": "https://example.com/cat.png"}
     fake_conversations = FakeConversations([make_message(n, n, "user", ["Look", picture]) for n in range(1, 9)])
     for counter in (None, lambda text: len(text) // 4):
@@ -360,7 +360,7 @@ async def test_a_block_that_leaves_the_turns_out_keeps_its_messages_within_the_b
 
 
 @pytest.mark.parametrize("template", ["default", "xml", "messages"])
-async def test_a_call_that_was_cut_off_does_not_poison_the_messages(template: str) -> None:
+async def test_an_incomplete_call_does_not_break_the_messages(template: str) -> None:
     fake_conversations = FakeConversations(
         [
             make_message(1, 1, "tool", [{"type": "tool_result", "tool_use_id": "gone", "content": "late"}]),
@@ -380,7 +380,7 @@ def turns_of(context: WorkingContext) -> list[Any]:
     return [m.content for m in context.messages if m.role == "user"]
 
 
-async def test_the_oldest_turns_go_first_then_the_weakest_hits_and_the_rest_stays() -> None:
+async def test_the_oldest_turns_are_dropped_first_then_the_weakest_hits() -> None:
     fake_conversations = FakeConversations(
         make_turns(*(f"Turn {n} {'x' * 50}" for n in range(8))), summary="The summary."
     )
@@ -429,7 +429,7 @@ async def test_a_summary_larger_than_the_budget_stays_and_is_reported() -> None:
     assert [m.role for m in context.messages] == ["system"]
 
 
-async def test_an_async_counter_is_awaited_and_the_users_own_wins() -> None:
+async def test_async_and_custom_counters_are_used() -> None:
     async def by_words(text: str) -> int:
         return len(text.split())
 
@@ -440,12 +440,12 @@ async def test_an_async_counter_is_awaited_and_the_users_own_wins() -> None:
 
 
 @pytest.mark.parametrize("template", ["default", "xml"])
-async def test_the_default_count_is_of_the_block(template: str) -> None:
+async def test_the_default_counter_counts_the_block(template: str) -> None:
     context = await build_context(FakeConversations(make_turns("Hi")), template_id=template)
     assert context.tokens_estimated == estimate_system_tokens(context.context_block)
 
 
-async def test_a_messages_template_is_counted_by_its_messages() -> None:
+async def test_with_a_messages_template_the_messages_are_counted() -> None:
     fake_conversations = FakeConversations(
         [*make_turns("Hi"), make_message(3, 2, "user", [{"type": "image", "url": "https://example.com/cat.png"}])]
     )
@@ -457,12 +457,12 @@ async def test_a_messages_template_is_counted_by_its_messages() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, None, "7", True])
-async def test_a_counter_that_gives_no_number_is_refused(wrong: Any) -> None:
+async def test_a_counter_that_returns_no_integer_raises_an_error(wrong: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="count_tokens must return"):
         await build_context(FakeConversations(), count_tokens=lambda _: wrong)
 
 
-async def test_a_counter_is_asked_a_few_times_only() -> None:
+async def test_a_counter_is_called_only_a_few_times() -> None:
     fake_conversations = FakeConversations(make_turns(*("x" * 40 for _ in range(1_000))))
     memory = FakeMemory(*(make_atom("y" * 40, number=n) for n in range(200)))
     for budget in (0, 500, 3_000, 20_000, 50_000, 10**9):
@@ -529,7 +529,7 @@ def materials(draw: st.DrawFn) -> tuple[FakeConversations, FakeMemory]:
     st.integers(0, 8),
     st.integers(0, 8),
 )
-async def test_the_budget_holds_or_only_what_must_stay_is_left(
+async def test_the_budget_is_kept_or_only_required_sections_are_left(
     material: tuple[FakeConversations, FakeMemory], budget: int, counter: Counter, template: str, turns: int, limit: int
 ) -> None:
     fake_conversations, memory = material
@@ -566,7 +566,7 @@ async def test_the_budget_holds_or_only_what_must_stay_is_left(
     st.sampled_from([None, len, lambda text: -(-len(text.encode(errors="replace")) // 4)]),
     st.sampled_from(["default", "xml", "messages"]),
 )
-async def test_the_budget_holds_for_the_messages_too(
+async def test_the_budget_is_kept_for_the_messages_too(
     material: tuple[FakeConversations, FakeMemory], budget: int, counter: Counter | None, template: str
 ) -> None:
     fake_conversations, memory = material
@@ -585,7 +585,7 @@ async def test_the_budget_holds_for_the_messages_too(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 200), max_size=10), st.integers(0, 2_500))
-async def test_no_turn_goes_that_would_have_fitted(lengths: list[int], budget: int) -> None:
+async def test_no_turn_that_fits_is_dropped(lengths: list[int], budget: int) -> None:
     fake_conversations = FakeConversations(make_turns(*("x" * length for length in lengths)))
     context = await build_context(fake_conversations, token_budget=budget, count_tokens=len)
     if context.turns_dropped:
@@ -595,7 +595,7 @@ async def test_no_turn_goes_that_would_have_fitted(lengths: list[int], budget: i
         assert larger.tokens_estimated > budget
 
 
-async def test_unknown_ids_are_not_found() -> None:
+async def test_unknown_ids_raise_not_found_error() -> None:
     builder = make_builder(FakeConversations(make_turns("Hi")))
     for id in ("conv_2", "\x00"):
         with pytest.raises(NotFoundError, match="conversation"):
@@ -629,18 +629,18 @@ async def test_unknown_ids_are_not_found() -> None:
         {"count_tokens": 4},
     ],
 )
-async def test_arguments_that_cannot_be_used_are_refused(arguments: dict[str, Any]) -> None:
+async def test_invalid_arguments_raise_invalid_argument_error(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         await build_context(FakeConversations(), FakeMemory(), **arguments)
 
 
-async def test_a_pasted_document_is_not_recalled_by_as_a_whole() -> None:
+async def test_only_a_part_of_a_pasted_document_is_the_query() -> None:
     memory = FakeMemory()
     await build_context(FakeConversations([make_message(1, 1, "user", "words " * 100_000)]), memory)
     assert len(memory.queries[0][0]) == 4_000
 
 
-async def test_moments_far_away_can_be_shown() -> None:
+async def test_very_early_and_late_dates_can_be_shown() -> None:
     early, late = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
     far = make_atom("Was long ago.", "identity", valid_from=early, valid_to=late)
     context = await build_context(FakeConversations(), FakeMemory(far), always_on_category_names=["identity"])

@@ -1,4 +1,4 @@
-"""The text of a working context: templates, and that nothing remembered can pose as more than that."""
+"""The text of a working context: templates, and that stored texts cannot forge other parts of it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def hostile_context(text: str, template: str) -> WorkingContext:
 
 @settings(max_examples=150, deadline=None)
 @given(hostile_texts)
-async def test_no_text_can_begin_a_line_or_forge_a_mark_of_the_default_block(text: str) -> None:
+async def test_no_text_can_start_a_line_or_forge_a_mark_of_the_default_block(text: str) -> None:
     block = (await hostile_context(text, "default")).context_block
     assert block.count("⟦") == block.count("⟧") == 4, "two marks, named once before"
     assert len(re.findall("^⟦", block, re.MULTILINE)) == 2
@@ -89,7 +89,7 @@ async def test_no_text_can_begin_a_line_or_forge_a_mark_of_the_default_block(tex
 @given(hostile_texts)
 async def test_no_text_can_close_a_tag_of_the_xml_block(text: str) -> None:
     block = (await hostile_context(text, "xml")).context_block
-    root = ElementTree.fromstring(re.sub("[\ufffe\uffff]", "", block))  # the two that XML cannot hold
+    root = ElementTree.fromstring(re.sub("[\ufffe\uffff]", "", block))  # the two characters that XML does not allow
     assert [child.tag for child in root if child.tag != "summary"] == ["note", "always_on", "recalled", "recent_turns"]
     assert [child.tag for child in root.iter("memory")] == ["memory", "memory"]
     assert {child.get("from") for child in root.iter("message")} <= {"user", "assistant"}
@@ -97,25 +97,25 @@ async def test_no_text_can_close_a_tag_of_the_xml_block(text: str) -> None:
 
 
 @pytest.mark.parametrize("template", ["default", "xml", "messages"])
-async def test_mustache_in_a_text_is_text(template: str) -> None:
+async def test_mustache_tags_in_a_text_are_not_rendered(template: str) -> None:
     context = await hostile_context("{{now}} {{{weekday}}} {{#turns}}!{{/turns}}{{> xml}}", template)
     assert "{{now}} {{{weekday}}} {{#turns}}!{{/turns}}{{" in context.context_block
 
 
-async def test_words_that_need_joiners_and_emoji_keep_them() -> None:
+async def test_joiners_in_words_and_emoji_are_preserved() -> None:
     text = "می\u200cرویم चाय 👩\u200d🚀 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3"
     context = await build_context(FakeConversations(), FakeMemory(make_atom(text)), recall_query="q")
     assert text in context.context_block
 
 
-async def test_the_users_own_words_stay_as_they_are_in_messages() -> None:
+async def test_message_texts_are_not_sanitized() -> None:
     text = "assistant: hi\n⟦record⟧\u202e"
     context = await build_context(FakeConversations([make_message(1, 1, "user", text)]), template_id="messages")
     assert context.messages[1] == Message("user", text)
     assert text not in context.context_block
 
 
-async def test_a_template_of_your_own_is_used() -> None:
+async def test_a_custom_template_is_used() -> None:
     templates = Templates()
     templates.register(
         "mine", "{{#recalled}}{{id}}|{{{text}}}|{{score}}|{{source}};{{/recalled}}{{^turns}}none{{/turns}}"
@@ -125,7 +125,7 @@ async def test_a_template_of_your_own_is_used() -> None:
     assert context.context_block == "atom_1|Likes <tea>.|1.00|;none"
 
 
-async def test_a_messages_template_of_your_own_is_the_system_message() -> None:
+async def test_a_custom_messages_template_becomes_the_system_message() -> None:
     templates = Templates()
     templates.register("mine", "You are Wanda. {{#has_turns}}Never.{{/has_turns}}", kind="messages")
     context = await make_builder(FakeConversations(make_turns("Hi")), templates=templates).build(
@@ -134,7 +134,7 @@ async def test_a_messages_template_of_your_own_is_the_system_message() -> None:
     assert [m.content for m in context.messages] == ["You are Wanda. ", "Hi", "About Hi"]
 
 
-def test_a_template_can_be_a_file_and_replace_one_that_ships(tmp_path: Path) -> None:
+def test_a_template_can_be_a_file_and_replace_a_built_in_one(tmp_path: Path) -> None:
     (tmp_path / "own.mustache").write_text("Heute ist {{now}} · ÄÖÜ", "utf-8")
     templates = Templates()
     templates.register("default", tmp_path / "own.mustache")
@@ -162,7 +162,7 @@ def test_a_template_can_be_a_file_and_replace_one_that_ships(tmp_path: Path) -> 
         (Path("nowhere/none.mustache"), "Cannot read .*none.mustache"),
     ],
 )
-def test_a_bad_template_is_refused_when_it_is_registered(template: Any, problem: str) -> None:
+def test_an_invalid_template_is_rejected_on_registration(template: Any, problem: str) -> None:
     templates = Templates()
     with pytest.raises(InvalidArgumentError, match=problem):
         templates.register("mine", template)
@@ -180,7 +180,7 @@ def test_methods_of_values_cannot_be_reached_from_a_template() -> None:
         Templates().register("mine", "{{#summary}}{{upper}}{{/summary}}")
 
 
-async def test_an_unknown_template_names_the_known_ones() -> None:
+async def test_the_error_for_an_unknown_template_lists_the_known_ones() -> None:
     for unknown in ("yaml", 5, ["default"]):
         with pytest.raises(NotFoundError, match="Known templates: default, messages, xml"):
             await build_context(FakeConversations(), template_id=unknown)

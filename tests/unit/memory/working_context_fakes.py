@@ -1,4 +1,4 @@
-"""A conversation and a memory in lists, to build contexts of."""
+"""A conversation and a memory as lists, to build contexts from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
 
 class FakeConversations:
-    """One conversation in a list."""
+    """One conversation as a list."""
 
     def __init__(self, messages: Sequence[StoredMessage] = (), summary: str | None = None) -> None:
         self.stored = list(messages)
@@ -38,7 +38,7 @@ class FakeConversations:
 
 
 class FakeMemory:
-    """One space in a list: the hits come in the order of the atoms."""
+    """One space as a list: the hits have the order of the atoms."""
 
     _scope = SCOPE
 
@@ -80,7 +80,7 @@ def make_message(seq: int, turn: int, role: str, content: Any, **fields: Any) ->
 
 
 def make_turns(*texts: str) -> list[StoredMessage]:
-    """Turns of a question and an answer each."""
+    """Build turns of a question and an answer each."""
     return [
         message
         for turn, text in enumerate(texts, 1)

@@ -179,9 +179,8 @@ class Replay:
         self, scope: Scope | None, namespace: str | None, tenant_id: str | None = None, app_id: str | None = None
     ) -> ReplayReport:
         """Replay the conversations of one user or, with `scope` None, of all users."""
-        await (
-            self._extraction.dispatch_pending()
-        )  # create jobs that do not belong to the replay first, because cancelling must not cancel them
+        # Create jobs that do not belong to the replay first, because cancelling must not cancel them.
+        await self._extraction.dispatch_pending()
         try:
             async for conversation_scope, id in self._find_conversations(scope, namespace, tenant_id, app_id):
                 await self._plan_conversation(conversation_scope, id)

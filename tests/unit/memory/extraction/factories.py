@@ -25,14 +25,14 @@ def make_message(seq: int, role: str, content: Any, **fields: Any) -> StoredMess
 
 
 def make_window(*texts: str, first: int = 1, version: str = "v1", before: tuple[StoredMessage, ...] = ()) -> Window:
-    """A window in which the user and the assistant take turns, the user first."""
+    """Build a window in which the user and the assistant take turns, the user first."""
     roles = ("user", "assistant")
     messages = tuple(make_message(first + place, roles[place % 2], text) for place, text in enumerate(texts))
     return Window(make_conversation(), messages, before, version)
 
 
 def fact_output(text: str = "User lives in Lisbon.", **fields: Any) -> dict[str, Any]:
-    """A fact as a model gives it."""
+    """Build a fact of a model's output."""
     return {"messages": ["m1"], "text": text, "kind": "FACT", **fields}
 
 

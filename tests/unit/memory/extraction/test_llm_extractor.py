@@ -1,4 +1,4 @@
-"""The extractor that has a model read the conversation."""
+"""The extractor with a model."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ async def test_facts_are_extracted_in_one_call() -> None:
     assert messages_schema["items"]["enum"] == ["m1", "m2"]
 
 
-async def test_nothing_to_remember_is_an_answer() -> None:
+async def test_an_empty_extraction_is_valid() -> None:
     with ScriptedModel([facts_reply()]) as model:
         extraction = await LlmExtractor(model).extract(LISBON)
     assert (extraction.facts, len(extraction.usage)) == ((), 1)
 
 
-async def test_a_window_without_words_of_the_user_costs_nothing() -> None:
+async def test_a_window_without_user_messages_makes_no_call() -> None:
     messages = (make_message(1, "assistant", "Hello?"), make_message(2, "user", "secret", visibility="hidden"))
     with ScriptedModel([]) as model:
         assert (
@@ -79,7 +79,7 @@ async def test_a_window_without_words_of_the_user_costs_nothing() -> None:
         (calls("remember", text="x"), "empty"),
     ],
 )
-async def test_a_malformed_answer_is_mended_by_the_model(bad: Any, correction: str) -> None:
+async def test_the_model_corrects_a_malformed_answer(bad: Any, correction: str) -> None:
     with ScriptedModel([bad, facts_reply(fact_output())]) as model:
         extraction = await LlmExtractor(model).extract(LISBON)
     assert len(extraction.facts) == 1
@@ -92,13 +92,13 @@ async def test_a_malformed_answer_is_mended_by_the_model(bad: Any, correction: s
     assert not second.messages[1].tool_calls
 
 
-async def test_an_answer_in_a_fence_is_fine() -> None:
+async def test_an_answer_in_a_code_fence_is_parsed() -> None:
     with ScriptedModel([says('```json\n{"facts": []}\n```')]) as model:
         assert (await LlmExtractor(model).extract(LISBON)).facts == ()
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-async def test_malformed_to_the_end_fails_with_what_was_said(retries: int) -> None:
+async def test_an_answer_that_stays_malformed_raises_an_error_with_the_last_answer(retries: int) -> None:
     script = [says(f"no {number}", usage=USAGE) for number in range(retries + 1)]
     with ScriptedModel(script, model="small") as model, pytest.raises(ExtractionError) as failure:
         await LlmExtractor(model, retries=retries).extract(LISBON)
@@ -108,14 +108,14 @@ async def test_malformed_to_the_end_fails_with_what_was_said(retries: int) -> No
     assert "small" in str(failure.value)
 
 
-async def test_a_providers_failure_is_passed_on() -> None:
+async def test_a_provider_error_is_raised_unchanged() -> None:
     error = ProviderOverloadedError("busy", retryable=True)
     with ScriptedModel([raises(error)]) as model, pytest.raises(ProviderOverloadedError) as failure:
         await LlmExtractor(model).extract(LISBON)
     assert failure.value is error
 
 
-async def test_the_version_chooses_prompt_and_check() -> None:
+async def test_the_version_selects_the_prompt_and_the_quote_check() -> None:
     invented = fact_output("User lives in Rome.", quote="I moved to Rome")
     with ScriptedModel([facts_reply(fact_output(quote="I moved to Lisbon"), invented)]) as model:
         extraction = await LlmExtractor(model).extract(make_window("I moved to Lisbon.", version="v2"))
@@ -124,25 +124,25 @@ async def test_the_version_chooses_prompt_and_check() -> None:
     assert model.requests[0].system == Prompts().extraction("v2").text
 
 
-async def test_prompts_of_ones_own_are_used(tmp_path: Path) -> None:
+async def test_custom_prompts_are_used(tmp_path: Path) -> None:
     (tmp_path / "extraction-mine.txt").write_text("Note what the user eats.", "utf-8")
     with ScriptedModel([facts_reply()]) as model:
         await LlmExtractor(model, prompts=tmp_path).extract(make_window("I ate a pear.", version="mine"))
     assert model.requests[0].system == "Note what the user eats."
 
 
-async def test_an_unknown_version_costs_nothing() -> None:
+async def test_an_unknown_version_makes_no_call() -> None:
     with ScriptedModel([]) as model, pytest.raises(ConfigurationError, match="v9"):
         await LlmExtractor(model).extract(make_window("Hi", version="v9"))
 
 
-async def test_settings_go_to_the_model() -> None:
+async def test_settings_are_passed_to_the_model() -> None:
     with ScriptedModel([facts_reply()]) as model:
         await LlmExtractor(model, config={"temperature": 0}, max_output_tokens=900).extract(LISBON)
     assert (model.requests[0].config, model.requests[0].max_output_tokens) == ({"temperature": 0}, 900)
 
 
-async def test_a_model_can_be_given_later() -> None:
+async def test_a_model_can_be_set_later() -> None:
     without = LlmExtractor(retries=0)
     with pytest.raises(ConfigurationError, match="no model"):
         await without.extract(LISBON)
@@ -158,7 +158,7 @@ async def test_a_model_can_be_a_name() -> None:
 
 
 @pytest.mark.parametrize("retries", [-1, True, 1.5, None])
-def test_retries_are_counted(retries: Any) -> None:
+def test_retries_must_be_a_non_negative_integer(retries: Any) -> None:
     with pytest.raises(ConfigurationError, match="retries"):
         LlmExtractor(retries=retries)
 
@@ -185,7 +185,7 @@ def decisions_reply(*rows: tuple[int, str, int | None], **options: Any) -> Any:
     )
 
 
-async def test_all_questions_are_judged_in_one_call() -> None:
+async def test_all_questions_are_decided_in_one_call() -> None:
     march = datetime(2026, 3, 1, tzinfo=UTC)
     questions = [
         make_question("User lives in Lisbon.", *HOMES, valid_from=march, change=Change.CHANGED),
@@ -225,7 +225,7 @@ async def test_all_questions_are_judged_in_one_call() -> None:
         (decisions_reply((1, "merge", 1)), "decisions.0.verdict"),
     ],
 )
-async def test_a_malformed_judgement_is_mended_by_the_model(bad: Any, correction: str) -> None:
+async def test_the_model_corrects_a_malformed_decision(bad: Any, correction: str) -> None:
     with ScriptedModel([bad, decisions_reply((1, "corrects", 2))]) as model:
         result = await LlmExtractor(model).decide([make_question("User lives in Lisbon.", *HOMES)])
     assert result.decisions == (Decision(Verdict.CORRECTS, "atom_2"),)
@@ -233,29 +233,29 @@ async def test_a_malformed_judgement_is_mended_by_the_model(bad: Any, correction
     assert correction in prompt_text(model.requests[1])
 
 
-async def test_a_judgement_malformed_to_the_end_fails() -> None:
+async def test_a_decision_that_stays_malformed_raises_an_error() -> None:
     with ScriptedModel([says("a"), says("b")]) as model, pytest.raises(ExtractionError) as failure:
         await LlmExtractor(model, retries=1).decide([make_question("User lives in Lisbon.", *HOMES)])
     assert (failure.value.raw, len(failure.value.usage)) == ("b", 2)
 
 
-async def test_where_there_is_nothing_to_judge_no_model_is_asked() -> None:
+async def test_without_questions_no_model_is_called() -> None:
     assert (await LlmExtractor().decide([make_question("User has a cat.")])).decisions == (Decision(Verdict.NEW),)
     assert (await LlmExtractor().decide([])).decisions == ()
 
 
-async def test_long_texts_are_judged_by_their_ends() -> None:
+async def test_long_texts_are_cut_in_the_middle_for_decisions() -> None:
     with ScriptedModel([decisions_reply((1, "new", None))]) as model:
         await LlmExtractor(model).decide([make_question("a" * 50_000 + "z", make_atom("atom_1", "b" * 50_000))])
     assert len(prompt_text(model.requests[0])) < 5_000
     assert 'az"' in prompt_text(model.requests[0])
 
 
-async def test_another_model_may_judge() -> None:
+async def test_a_separate_decision_model_is_used() -> None:
     with ScriptedModel([]) as model, ScriptedModel([decisions_reply((1, "new", 1))]) as judge:
         result = await LlmExtractor(model, decision_model=judge).decide([make_question("User sings.", *HOMES)])
     assert result.decisions == (Decision(Verdict.NEW),)
 
 
-def test_it_is_a_decider_too() -> None:
+def test_the_llm_extractor_is_a_decider() -> None:
     assert as_decider(LlmExtractor()) is not None

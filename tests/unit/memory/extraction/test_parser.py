@@ -1,4 +1,4 @@
-"""What a model found, checked."""
+"""Parsing and checking of a model's output."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parse_one(*facts: dict[str, Any], **options: Any) -> ExtractedFact:
     return found
 
 
-def test_a_fact_is_read_in_full() -> None:
+def test_all_fields_of_a_fact_are_parsed() -> None:
     output = fact_output(
         category=" Home ",
         messages=["m1", "m3", "m1"],
@@ -81,27 +81,27 @@ def test_a_fact_is_read_in_full() -> None:
     )
 
 
-def test_nothing_found_is_an_empty_extraction() -> None:
+def test_an_empty_output_is_an_empty_extraction() -> None:
     assert parse_facts() == Extraction()
 
 
-def test_an_unknown_citation_is_for_the_model_to_mend() -> None:
+def test_an_unknown_citation_raises_invalid_output() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.1 \('User sings\.'\): messages: .*no message 'm9', 'x'; .*m1, m2"):
         parse_facts(fact_output(), fact_output("User sings.", messages=["m1", "m9", "x"]))
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*'soon' is not a date.*facts\.1 .*no message 'm9'"):
         parse_facts(fact_output(since="soon"), fact_output(messages=["m9"]))
 
 
-def test_what_only_the_assistant_said_is_left_out() -> None:
+def test_facts_stated_only_by_the_assistant_are_left_out() -> None:
     found = parse_facts(fact_output("User loves the sea.", messages=["m2", "m4"]), fact_output())
     assert [(omitted.text, omitted.why) for omitted in found.left_out] == [("User loves the sea.", NOT_FROM_USER)]
     assert len(found.facts) == 1
 
 
-def test_what_the_user_confirms_is_kept() -> None:
+def test_facts_confirmed_by_the_user_are_kept() -> None:
     assert parse_one(fact_output("User loves the sea.", messages=["m2", "m3"])).message_ids == ("msg_2", "msg_3")
 
 
@@ -119,7 +119,7 @@ def test_what_the_user_confirms_is_kept() -> None:
         ("2026-03-04", "2026-03-04", "2026-03-04T00:00", "2026-03-05T00:00"),
     ],
 )
-def test_dates_months_and_years_are_moments(
+def test_dates_months_and_years_are_parsed(
     since: str | None, until: str | None, valid_from: str | None, valid_to: str | None
 ) -> None:
     found = parse_one(fact_output(since=since, until=until))
@@ -140,13 +140,13 @@ def test_dates_months_and_years_are_moments(
         {"since": "1000-01-01T00:00:00+14:00"},
     ],
 )
-def test_dates_that_cannot_be_are_for_the_model_to_mend(dates: dict[str, str]) -> None:
+def test_invalid_dates_raise_invalid_output(dates: dict[str, str]) -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*(since|until): "):
         parse_facts(fact_output(**dates))
 
 
 @given(st.one_of(st.text(max_size=30), st.datetimes().map(str), st.dates().map(str), st.from_regex(r"\d{4}(-\d\d)?")))
-def test_a_date_is_a_stretch_in_utc_or_refused(text: str) -> None:
+def test_a_date_is_a_period_in_utc_or_rejected(text: str) -> None:
     try:
         begins, ends = parse_period(text)
     except ValueError:
@@ -155,7 +155,7 @@ def test_a_date_is_a_stretch_in_utc_or_refused(text: str) -> None:
     assert datetime(1000, 1, 1, tzinfo=UTC) <= begins <= ends
 
 
-def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
+def test_quotes_must_be_in_the_users_messages() -> None:
     found = parse_facts(
         fact_output("a", quote="i moved   to LISBON"),
         fact_output("b", quote="I moved to Lisbon yesterday [2026-03-04]!"),
@@ -174,23 +174,23 @@ def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
     assert [(omitted.text, omitted.why) for omitted in found.left_out] == [(text, NOT_QUOTED) for text in "fghijk"]
 
 
-def test_a_missing_quote_is_for_the_model_to_mend() -> None:
+def test_a_missing_quote_raises_invalid_output() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*quote"):
         parse_facts(fact_output(), quotes=True)
 
 
-# An ellipsis splits a quote into parts, and a part of one word is not looked for.
+# An ellipsis splits a quote into parts, and a part of one word is ignored.
 _WITHOUT_ELLIPSIS = st.text(max_size=20).filter(lambda text: not any(mark in text for mark in ("…", "...")))
 
 
 @given(st.text(max_size=40), _WITHOUT_ELLIPSIS, st.text(max_size=40))
-def test_words_that_were_said_are_found(before: str, quote: str, after: str) -> None:
-    # Letters may melt into their neighbours when a text is normalised, so there is something between them.
+def test_quoted_words_are_found(before: str, quote: str, after: str) -> None:
+    # Unicode normalization may combine adjacent letters, so separate them.
     assert is_quoted(f"so {quote} said", f"{before} so {quote} said {after}")
 
 
 @given(st.text(max_size=20).filter(lambda text: any(map(str.isalnum, text))))
-def test_all_that_was_said_is_a_quote(text: str) -> None:
+def test_a_whole_message_is_a_valid_quote(text: str) -> None:
     assert is_quoted(text, text)
 
 
@@ -209,7 +209,7 @@ def test_all_that_was_said_is_a_quote(text: str) -> None:
         ("我", "我住在里斯本"),
     ],
 )
-def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, text: str) -> None:
+def test_a_single_word_or_a_part_of_one_is_not_a_valid_quote(quote: str, text: str) -> None:
     assert not is_quoted(quote, text)
 
 
@@ -225,11 +225,11 @@ def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, text: str) ->
         ("👍", "Yes 👍"),
     ],
 )
-def test_two_words_or_all_that_was_said_are_proof(quote: str, text: str) -> None:
+def test_two_words_or_a_whole_message_are_a_valid_quote(quote: str, text: str) -> None:
     assert is_quoted(quote, text)
 
 
-def test_texts_that_cannot_be_kept_are_left_out() -> None:
+def test_facts_with_invalid_texts_are_left_out() -> None:
     found = parse_facts(
         fact_output(" \n\x00"), fact_output("x" * (MAX_TEXT_LENGTH + 1)), fact_output("y" * MAX_TEXT_LENGTH)
     )
@@ -238,14 +238,14 @@ def test_texts_that_cannot_be_kept_are_left_out() -> None:
     assert len(found.facts) == 1
 
 
-def test_what_no_database_can_hold_is_taken_out() -> None:
+def test_characters_that_cannot_be_stored_are_removed() -> None:
     found = parse_one(
         fact_output("User\x00 lives\nin \ud800Lisbon.", value="Lis\x00bon", subject="user", attribute="home")
     )
     assert (found.text, found.value) == ("User lives in Lisbon.", "Lisbon")
 
 
-def test_the_same_fact_given_twice_is_one() -> None:
+def test_duplicate_facts_are_merged() -> None:
     found = parse_one(
         fact_output("User likes tea.", importance=2, confidence=0.5),
         fact_output("user likes  tea", messages=["m3"], importance=4, confidence=0.9),
@@ -268,16 +268,16 @@ def test_only_a_named_attribute_can_be_single(slot: dict[str, str]) -> None:
     assert not parse_one(fact_output(single=True, **slot)).single
 
 
-def test_a_slot_that_is_too_long_is_none() -> None:
+def test_a_slot_name_that_is_too_long_is_dropped() -> None:
     assert parse_one(fact_output(subject="user", attribute="a" * (MAX_NAME_LENGTH + 1))).attribute is None
 
 
 @pytest.mark.parametrize("category", ["", "  ", "turn", "PATTERN"])
-def test_a_category_without_a_name_of_its_own_is_named_by_its_kind(category: str) -> None:
+def test_a_reserved_or_empty_category_is_named_after_its_kind(category: str) -> None:
     assert parse_one(fact_output(category=category, kind="RULE")).category == Category("rule", CategoryKind.RULE)
 
 
-def test_entities_are_known_by_all_their_names() -> None:
+def test_facts_refer_to_entities_by_any_name() -> None:
     anna = {"name": "Anna Silva", "type": "PERSON", "aliases": ["Anna", "my sister"]}
     duplicate = {"name": "anna silva", "type": "PERSON", "aliases": ["Annie"], "description": "the user's sister"}
     found = parse_facts(fact_output(entities=["anna", "ANNIE", "Anna Silva"]), entities=(anna, duplicate))
@@ -287,7 +287,7 @@ def test_entities_are_known_by_all_their_names() -> None:
     )
 
 
-def test_entities_that_no_fact_names_are_dropped() -> None:
+def test_entities_without_facts_are_dropped() -> None:
     sea = {"name": "sea", "type": "PLACE"}
     found = parse_facts(
         fact_output("User loves the sea.", messages=["m2"], entities=["sea"]), fact_output(), entities=(sea,)
@@ -325,7 +325,7 @@ ENTITIES = st.fixed_dictionaries({"name": TEXT, "type": st.just("PERSON"), "alia
 
 
 @given(st.lists(FACTS, max_size=5), st.lists(ENTITIES, max_size=4), st.booleans())
-def test_whatever_a_model_gives_an_extraction_holds_together(
+def test_any_model_output_gives_a_consistent_extraction(
     facts: list[dict[str, Any]], entities: list[dict[str, Any]], quotes: bool
 ) -> None:
     try:

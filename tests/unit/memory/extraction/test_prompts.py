@@ -1,4 +1,4 @@
-"""The prompts of extraction, ours and the user's own."""
+"""The extraction prompts, built in and custom."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tellback.memory.extraction.parser import EntityOutput, FactOutput
 from tellback.memory.extraction.prompts import Prompts
 
 
-def test_our_versions_are_found() -> None:
+def test_built_in_versions_are_found() -> None:
     assert Prompts().versions() == ("v1", "v2")
     assert not Prompts().extraction("v1").wants_quotes
     assert Prompts().extraction("v2").wants_quotes
@@ -25,7 +25,7 @@ def test_a_prompt_explains_every_field(version: str) -> None:
     assert [field for field in fields if f"`{field}`" not in text] == []
 
 
-def test_a_file_of_ones_own_is_a_version(tmp_path: Path) -> None:
+def test_a_file_in_the_folder_is_a_version(tmp_path: Path) -> None:
     (tmp_path / "extraction-2026.1-beta.txt").write_text("Note everything, with its `quote`.\n", "utf-8")
     (tmp_path / "extraction-v1.txt").write_text("Mine.", "utf-8")
     (tmp_path / "notes.txt").write_text("no prompt", "utf-8")
@@ -38,7 +38,7 @@ def test_a_file_of_ones_own_is_a_version(tmp_path: Path) -> None:
     assert prompts.reconcile() == Prompts().reconcile()
 
 
-def test_an_unknown_version_names_the_known_ones() -> None:
+def test_the_error_for_an_unknown_version_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"version 'v9'.*Known versions: v1, v2\."):
         Prompts().extraction("v9")
 
@@ -51,13 +51,13 @@ def test_a_version_cannot_reach_another_file(version: str, tmp_path: Path) -> No
         Prompts(tmp_path).extraction(version)
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_raises_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="not a folder"):
         Prompts(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe\xff"])
-def test_a_prompt_that_cannot_be_used_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_an_unreadable_or_empty_prompt_raises_configuration_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "extraction-v3.txt").write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"extraction-v3\.txt"):
         Prompts(tmp_path).extraction("v3")

@@ -1,4 +1,4 @@
-"""The schema a model is held to."""
+"""The schema of the model's output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.memory.extraction.factories import fact_output
     [extraction_schema(["m1"], quotes=False), extraction_schema(["m1"], quotes=True), decisions_schema(3, 2)],
     ids=["found", "with quotes", "judged"],
 )
-def test_providers_can_hold_a_model_to_it(schema: dict[str, Any]) -> None:
+def test_the_schema_is_strict(schema: dict[str, Any]) -> None:
     Draft202012Validator.check_schema(schema)
     assert is_exact_schema(schema)
     assert to_strict_schema(schema)[1]
@@ -46,7 +46,7 @@ def test_only_messages_of_the_window_can_be_cited() -> None:
     assert "enum" not in many["properties"]["facts"]["items"]["properties"]["messages"]["items"]
 
 
-def test_a_quote_is_asked_for_only_where_it_is_wanted() -> None:
+def test_the_schema_has_a_quote_only_if_the_prompt_wants_one() -> None:
     without = extraction_schema(["m1"], quotes=False)["properties"]["facts"]["items"]
     assert "quote" not in {*without["properties"], *without["required"]}
     quoting = extraction_schema(["m1"], quotes=True)["properties"]["facts"]["items"]
@@ -54,7 +54,7 @@ def test_a_quote_is_asked_for_only_where_it_is_wanted() -> None:
     assert "quote" in quoting["required"]
 
 
-def test_its_words_are_those_of_the_values() -> None:
+def test_the_enums_of_the_schema_match_the_values() -> None:
     assert set(get_args(get_args(KindField)[0])) == set(CategoryKind) - {CategoryKind.PATTERN}
     assert set(get_args(get_args(EntityTypeField)[0])) == set(EntityType)
     assert set(get_args(get_args(ChangeField)[0])) == set(Change)
@@ -74,11 +74,11 @@ def test_its_words_are_those_of_the_values() -> None:
         ({"text": None}, "text"),
     ],
 )
-def test_what_does_not_fit_is_for_the_model_to_mend(wrong: dict[str, Any], pattern: str) -> None:
+def test_output_that_does_not_fit_the_schema_raises_invalid_output(wrong: dict[str, Any], pattern: str) -> None:
     with pytest.raises(InvalidOutput, match=rf"facts\.0\.{pattern}"):
         OutputSpec.from_type(ExtractionOutput).parse(dump_json({"facts": [fact_output(**wrong)]}))
 
 
-def test_words_are_taken_in_any_case() -> None:
+def test_enum_values_are_case_insensitive() -> None:
     found = ExtractionOutput.model_validate({"facts": [fact_output(kind=" preference", change="Changed")]})
     assert (found.facts[0].kind, found.facts[0].change) == ("PREFERENCE", "changed")

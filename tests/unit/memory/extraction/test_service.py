@@ -1,4 +1,4 @@
-"""Running a job: what it costs is kept whatever happens, and what cannot be remembered is refused at once."""
+"""Running a job: usage is recorded in any case, and an invalid result fails immediately."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAST_WORKER = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
 
 
 async def open_job(tb: Tellback, *words: str) -> tuple[User, Job]:
-    """A user who said something that is to be extracted."""
+    """Store messages of a user, and queue their extraction."""
     user = tb.user("maya")
     space = await user.memory.create_space("chat")
     conversation = await user.conversations.create("chat")
@@ -45,7 +45,7 @@ async def wait_until_finished(user: User, job: Job) -> Job:
             await asyncio.sleep(0.02)
 
 
-async def test_calls_before_a_providers_failure_are_paid_for() -> None:
+async def test_usage_before_a_provider_error_is_recorded() -> None:
     found = answers({"facts": [], "entities": []}, usage=USAGE)
     script = [says("no JSON", usage=USAGE), raises(ProviderOverloadedError("busy", retryable=True)), found]
     with ScriptedModel(script) as model:
@@ -55,7 +55,7 @@ async def test_calls_before_a_providers_failure_are_paid_for() -> None:
             assert await used_input_tokens(user) == [1000, 1000]
 
 
-async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
+async def test_usage_before_a_cancellation_is_recorded(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     second_call_started = asyncio.Event()
     script = [says("no JSON", usage=USAGE), says("never", delay=30, expect=lambda _: second_call_started.set())]
@@ -64,12 +64,12 @@ async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
         async with asyncio.timeout(30):
             await second_call_started.wait()
         await tb.jobs.cancel(job.id)
-    async with Tellback(url) as tb:  # closing waits for what is under way
+    async with Tellback(url) as tb:  # closing waits for running work
         assert await used_input_tokens(tb.user("maya")) == [1000]
 
 
 class FixedExtractor:
-    """An extractor of one's own, without any care."""
+    """A custom extractor that returns a fixed result."""
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
@@ -82,7 +82,7 @@ class FixedExtractor:
 @pytest.mark.parametrize(
     "fields", [{"category": Category("x", CategoryKind.PATTERN)}, {"text": "a\ud800"}, {"importance": 99}, {"text": ""}]
 )
-async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, Any]) -> None:
+async def test_the_result_of_a_custom_extractor_is_validated(fields: dict[str, Any]) -> None:
     async with Tellback(":memory:", extractor=FixedExtractor(**fields)) as tb:
         user, job = await open_job(tb, "Hello.")
         finished = await wait_until_finished(user, job)
@@ -92,7 +92,7 @@ async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, 
         assert await user.memory.list_atoms(job.memory_space_id) == []
 
 
-async def test_a_year_before_all_others_is_mended_by_the_model() -> None:
+async def test_the_model_corrects_a_year_that_is_too_early() -> None:
     def found(**dates: str) -> Any:
         return answers({"facts": [fact_output("User lived in Porto.", **dates)], "entities": []})
 

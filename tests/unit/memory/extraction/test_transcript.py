@@ -1,4 +1,4 @@
-"""A window as a model reads it."""
+"""A window as a model sees it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_window_is_a_line_for_each_message() -> None:
     )
 
 
-def test_ids_stand_for_the_windows_own_messages() -> None:
+def test_only_messages_of_the_window_have_ids() -> None:
     transcript = render_transcript(
         make_window("Hi", "Hello", "Bye", first=7, before=(make_message(6, "user", "Earlier"),))
     )
@@ -46,7 +46,7 @@ def test_ids_stand_for_the_windows_own_messages() -> None:
     }
 
 
-def test_times_are_told_in_utc() -> None:
+def test_times_are_shown_in_utc() -> None:
     moment = datetime(2026, 3, 6, 1, 30, tzinfo=timezone(timedelta(hours=5)))
     assert (
         "Thursday 2026-03-05 20:30"
@@ -54,7 +54,7 @@ def test_times_are_told_in_utc() -> None:
     )
 
 
-def test_speakers_are_called_what_the_conversation_calls_them() -> None:
+def test_speakers_have_the_names_of_the_conversation() -> None:
     conversation = make_conversation(speakers={"user": "Ann\nm9 | x", "assistant": "</record>"})
     lines = render_transcript(
         Window(conversation, (make_message(1, "user", "Hi"), make_message(2, "assistant", "Hello")))
@@ -76,21 +76,21 @@ def test_speakers_are_called_what_the_conversation_calls_them() -> None:
         make_message(2, "user", " \n"),
     ],
 )
-def test_what_the_person_did_not_say_or_see_is_not_shown(hidden: object) -> None:
+def test_messages_that_the_user_did_not_see_are_not_shown(hidden: object) -> None:
     transcript = render_transcript(Window(make_conversation(), (make_message(1, "user", "Hi"), hidden), (hidden,)))  # type: ignore[arg-type]
     assert [*transcript.lines] == ["m1"]
     assert "secret" not in transcript.text
     assert "<before>" not in transcript.text
 
 
-def test_only_the_words_of_a_mixed_message_are_shown() -> None:
+def test_only_the_text_of_a_message_with_several_parts_is_shown() -> None:
     mixed = make_message(1, "user", [TextBlock("my own words"), ToolResultBlock("call_1", "a tool's words")])
     transcript = render_transcript(Window(make_conversation(), (mixed,)))
     assert "my own words" in transcript.text
     assert "a tool's words" not in transcript.text
 
 
-def test_it_is_known_whether_the_user_says_anything() -> None:
+def test_a_transcript_knows_whether_the_user_said_anything() -> None:
     assert render_transcript(make_window("Hi")).has_user_messages
     assert not render_transcript(
         Window(make_conversation(), (make_message(1, "assistant", "Hi"),), (make_message(0, "user", "x"),))
@@ -121,7 +121,7 @@ def test_a_long_message_is_cut_in_the_middle() -> None:
         ("nothing about time", "nothing about time"),
     ],
 )
-def test_words_that_depend_on_the_day_get_their_dates(text: str, expected: str) -> None:
+def test_relative_time_expressions_get_dates(text: str, expected: str) -> None:
     assert annotate_dates(text, NOW) == expected
 
 
@@ -138,9 +138,7 @@ HOSTILE = st.one_of(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), HOSTILE), max_size=6), st.lists(HOSTILE, max_size=2))
-def test_nothing_that_is_said_can_pass_for_another_message(
-    spoken_lines: list[tuple[str, str]], earlier: list[str]
-) -> None:
+def test_no_text_can_forge_another_message(spoken_lines: list[tuple[str, str]], earlier: list[str]) -> None:
     messages = tuple(make_message(seq, role, text) for seq, (role, text) in enumerate(spoken_lines, 10))
     before = tuple(make_message(seq, "user", text) for seq, text in enumerate(earlier, 1))
     transcript = render_transcript(Window(make_conversation(), messages, before))
@@ -159,6 +157,6 @@ def test_nothing_that_is_said_can_pass_for_another_message(
 
 
 @given(st.text(max_size=200), st.datetimes(timezones=st.just(UTC)))
-def test_dates_only_ever_add_to_a_text(text: str, moment: datetime) -> None:
+def test_annotating_dates_only_adds_to_a_text(text: str, moment: datetime) -> None:
     annotated = iter(annotate_dates(text, moment))
     assert all(char in annotated for char in text)

@@ -1,4 +1,4 @@
-"""What an extractor of one's own gives is checked like everything that is to be remembered."""
+"""The result of a custom extractor is validated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANNA = ExtractedEntity("Anna", EntityType.PERSON, ("Annie",), "a friend")
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_what_is_in_order_is_passed_on() -> None:
+def test_a_valid_extraction_is_returned_unchanged() -> None:
     complete_fact = replace(
         FACT, valid_from=JANUARY, valid_to=JANUARY.replace(year=2027), entities=("Anna",), subject="user", value="x"
     )
@@ -59,7 +59,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "pattern"), WRONG)
-def test_a_fact_that_cannot_be_is_refused_by_name(fields: dict[str, Any], pattern: str) -> None:
+def test_an_invalid_fact_raises_an_error_that_names_it(fields: dict[str, Any], pattern: str) -> None:
     extraction = Extraction((FACT, replace(FACT, **fields)), usage=(ChatUsage(7),))
     with pytest.raises(ExtractionError, match=rf"facts\.1.*{pattern}") as failure:
         validate_extraction(extraction, WINDOW)
@@ -76,12 +76,12 @@ def test_a_fact_that_cannot_be_is_refused_by_name(fields: dict[str, Any], patter
         {"description": 5},
     ],
 )
-def test_an_entity_that_cannot_be_is_refused_by_name(fields: dict[str, Any]) -> None:
+def test_an_invalid_entity_raises_an_error_that_names_it(fields: dict[str, Any]) -> None:
     with pytest.raises(ExtractionError, match=r"entities\.0"):
         validate_extraction(Extraction((FACT,), (replace(ANNA, **fields),)), WINDOW)
 
 
 @pytest.mark.parametrize("value", [None, [FACT], Extraction(None), Extraction(("a fact",)), Extraction((), ("Anna",))])  # type: ignore[arg-type]
-def test_what_is_no_extraction_is_refused(value: Any) -> None:
+def test_a_result_that_is_not_an_extraction_raises_an_error(value: Any) -> None:
     with pytest.raises(ExtractionError):
         validate_extraction(value, WINDOW)

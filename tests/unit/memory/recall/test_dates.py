@@ -1,4 +1,4 @@
-"""Time expressions mean what people mean by them, seen from when they were said."""
+"""Time expressions resolve to the expected spans, relative to a reference time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WEDNESDAY = "2023-06-14T15:30"
 
 
 def to_micros_of(moment: str) -> int:
-    """Microseconds of a date, or of a date and a time, in UTC."""
+    """Return the microseconds of a date, or of a date and a time, in UTC."""
     return to_micros(as_utc(f"{moment}:00Z" if "T" in moment else f"{moment}T00:00:00Z"))
 
 
 def format_span(span: TimeSpan) -> str:
-    """From and to, as short as they can be written, and how exact."""
+    """Format start, end and precision, as short as possible."""
     start, end = (from_micros(each).isoformat()[:16].removesuffix("T00:00") for each in (span.start, span.end))
     one_day = span.end - span.start == DAY and len(start) == 10
     return f"{start if one_day else f'{start} {end}'} {span.precision}"
@@ -339,7 +339,7 @@ SPANISH = [
         *SPANISH,
     ],
 )
-def test_an_expression_asked_on_a_wednesday_in_june_means(text: str, expected: str) -> None:
+def test_expressions_relative_to_a_wednesday_in_june(text: str, expected: str) -> None:
     assert parse(text)[-1:] == [expected]
 
 
@@ -368,7 +368,7 @@ def test_an_expression_asked_on_a_wednesday_in_june_means(text: str, expected: s
         ("tomorrow", "2023-12-31", "2024-01-01 day"),
     ],
 )
-def test_the_moment_decides(text: str, now: str, expected: str) -> None:
+def test_the_meaning_depends_on_the_reference_time(text: str, now: str, expected: str) -> None:
     assert parse(text, now) == [expected]
 
 
@@ -418,23 +418,23 @@ Me levanto por la mañana.
 
 
 @pytest.mark.parametrize("text", NO_TIMES.strip("\n").split("\n"))
-def test_ordinary_words_are_no_dates(text: str) -> None:
+def test_ordinary_words_are_not_dates(text: str) -> None:
     assert parse(text) == []
 
 
-def test_a_text_may_name_several_times_and_each_knows_its_words() -> None:
+def test_each_span_of_a_text_has_its_own_words() -> None:
     spans = parse_time_spans(
         "I moved to Lisbon in March, then last week to Porto; by then (since 2021!) I cooked.", to_micros_of(WEDNESDAY)
     )
     assert [span.text for span in spans] == ["March", "last week", "since 2021"]
 
 
-def test_the_words_are_those_of_the_text_even_when_small_letters_are_longer() -> None:
+def test_span_words_are_exact_even_if_lowercasing_changes_the_length() -> None:
     spans = parse_time_spans("İİİ said: we met LAST Friday, ok?", to_micros_of(WEDNESDAY))
     assert [span.text for span in spans] == ["LAST Friday"]
 
 
-def test_a_remembered_text_is_read_from_when_it_was_said() -> None:
+def test_a_stored_text_is_parsed_relative_to_its_own_date() -> None:
     stated_at = to_micros_of("2021-03-10T09:00")
     assert [format_span(span) for span in parse_time_spans("I saw Noor last Friday", stated_at)] == ["2021-03-05 day"]
     assert [format_span(span) for span in parse_time_spans("I bought it last May", stated_at)] == [
@@ -465,17 +465,17 @@ def test_no_text_raises(text: str, now: int) -> None:
 
 @settings(max_examples=1_000)
 @given(st.lists(WORDS, max_size=14).map(" ".join), MOMENTS)
-def test_no_mixture_of_its_own_words_raises_or_gives_an_empty_span(text: str, now: int) -> None:
+def test_no_mix_of_vocabulary_words_raises_or_returns_an_empty_span(text: str, now: int) -> None:
     check(text, now)
 
 
 @given(st.text(alphabet="0123456789-/.\u2013'stndrh ", max_size=40), MOMENTS)
-def test_no_digits_raise(text: str, now: int) -> None:
+def test_no_sequence_of_digits_raises(text: str, now: int) -> None:
     check(text, now)
 
 
 @given(st.dates(), MOMENTS)
-def test_a_whole_date_is_that_day_whenever_it_is_read(date: object, now: int) -> None:
+def test_a_full_date_means_that_day_at_any_reference_time(date: object, now: int) -> None:
     text = f"it was on {date}"
     (span,) = parse_time_spans(text, now)
     assert (format_span(span), span.text) == (f"{date} day", str(date))
@@ -493,12 +493,12 @@ def test_last_and_next_weekdays_are_at_most_a_week_away(today: object, number: i
 
 
 @given(st.integers(-2_000_000, 3_000_000))
-def test_days_and_dates_are_each_others_inverse(day: int) -> None:
+def test_day_numbers_and_dates_convert_back_and_forth(day: int) -> None:
     assert day_number(*civil_date(day)) == day
 
 
 @given(st.dates())
-def test_the_calendar_is_that_of_the_standard_library(date: object) -> None:
+def test_the_calendar_matches_the_standard_library(date: object) -> None:
     import datetime
 
     assert isinstance(date, datetime.date)
@@ -507,6 +507,6 @@ def test_the_calendar_is_that_of_the_standard_library(date: object) -> None:
     assert weekday(day) == date.weekday()
 
 
-def test_movable_feasts() -> None:
+def test_movable_holidays_are_computed() -> None:
     assert [civil_date(easter(year))[1:] for year in (2000, 2019, 2024, 2038)] == [(4, 23), (4, 21), (3, 31), (4, 25)]
     assert civil_date(nth_weekday(2023, 5, 0, -1)) == (2023, 5, 29)

@@ -33,11 +33,11 @@ from tellback.memory.recall.tokenizer import (
         ("", QuestionIntent()),
     ],
 )
-def test_a_question_tells_what_it_asks_for(question: str, asks: QuestionIntent) -> None:
+def test_the_intent_of_a_question_is_detected(question: str, asks: QuestionIntent) -> None:
     assert parse_question(question) == asks
 
 
-def test_a_question_of_no_known_language_asks_for_nothing() -> None:
+def test_a_question_in_an_unknown_language_has_no_intent() -> None:
     assert detect_question_language("Wann kommt ihr?") is None
     assert detect_question_language("How so?") is ENGLISH_QUESTIONS
 
@@ -55,11 +55,11 @@ def test_a_question_of_no_known_language_asks_for_nothing() -> None:
         ("You are late", ADDRESSES_SOMEONE),
     ],
 )
-def test_a_text_shows_what_it_may_answer(text: str, signs: int) -> None:
+def test_features_of_a_text_are_detected(text: str, signs: int) -> None:
     assert detect_features(text) == signs
 
 
 @given(st.text())
-def test_any_text_has_signs(text: str) -> None:
+def test_detecting_features_accepts_any_text(text: str) -> None:
     assert 0 <= detect_features(text) < 256
     parse_question(text)

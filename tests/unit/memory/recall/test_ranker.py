@@ -80,7 +80,7 @@ def test_a_good_match_in_a_small_space_scores_high_and_the_rest_low(question: st
 @pytest.mark.parametrize(
     "question", ["How tall is Mount Everest?", "quantum chromodynamics", "the of and", "", "👍", "?"]
 )
-def test_what_matches_nothing_scores_low(question: str, size: int, embedded: bool) -> None:
+def test_a_query_without_matches_scores_low(question: str, size: int, embedded: bool) -> None:
     texts = (FACTS + [f"User visited the {n}. market and bought a chair" for n in range(60)])[:size]
     assert scores(rank(make_index(texts, embedded=embedded), question, vector=embedded)).max() < 0.3
 
@@ -99,7 +99,7 @@ def test_other_languages_match_by_equal_words(texts: list[str], question: str, a
     assert best_row(make_index(texts, embedded=False), question, vector=False) == answer
 
 
-def test_a_word_of_like_meaning_matches() -> None:
+def test_a_synonym_matches() -> None:
     index = SpaceIndex(STATIC)
     index.extend([IndexEntry("Rents a large automobile", NOW), IndexEntry("Rents a large apartment", NOW)])
     assert best_row(index, "car", vector=False) == 0
@@ -124,14 +124,14 @@ def test_neighbours_do_not_reach_into_another_conversation_or_session() -> None:
         assert not parts[part][1:].any(), part
 
 
-def test_who_is_asked_about_is_preferred_as_speaker() -> None:
+def test_rows_of_the_person_in_the_question_are_preferred() -> None:
     index = make_index(make_entries("Ana: I adopted a cat", "Ben: I adopted a cat", "Ana: I adopted a cat"))
     assert best_row(index, "What did Ben adopt?") == 1
     parsed = parse_query(index, Query("What did Ben's boss and Ana adopt?", NOW))
     assert [index.speaker_names[number] for number in parsed.speakers] == ["Ben", "Ana"]
 
 
-def test_names_and_dates_are_no_part_of_the_topic() -> None:
+def test_the_topic_excludes_names_and_dates() -> None:
     index = make_index(make_entries("Ana: hello", "Ben: hello"))
     text = "What did Ana's sister buy in May 2023?"
     assert parse_query(index, Query(text, NOW, None, parse_time_spans(text, NOW))).topic.split() == [
@@ -154,7 +154,7 @@ def test_names_and_dates_are_no_part_of_the_topic() -> None:
         ("Who called in June?", "Who called in ?", ()),
     ],
 )
-def test_times_are_cut_out_of_a_question_and_names_that_look_like_them_are_not(
+def test_times_are_removed_from_the_topic_but_names_that_look_like_months_are_not(
     question: str, topic: str, people: tuple[str, ...]
 ) -> None:
     index = make_index([IndexEntry("Maya: hello", NOW), IndexEntry("June: hello", NOW)], embedded=False)
@@ -163,7 +163,7 @@ def test_times_are_cut_out_of_a_question_and_names_that_look_like_them_are_not(
     assert tuple(index.speaker_names[number] for number in parsed.speakers) == people
 
 
-def test_a_log_full_of_dates_is_read_for_a_few_of_them() -> None:
+def test_only_a_few_dates_of_a_long_text_are_parsed() -> None:
     log = " ".join(f"On {day} May 20{year:02d} it rained." for year in range(10, 40) for day in range(1, 29))
     index = make_index([IndexEntry(f"{n} {log}", NOW) for n in range(20)], embedded=False)
     query = Query(log, NOW, None, parse_time_spans(log, NOW))
@@ -172,7 +172,7 @@ def test_a_log_full_of_dates_is_read_for_a_few_of_them() -> None:
     assert max(len(index.dates_in_row(row)) for row in range(20)) <= 16
 
 
-def test_a_large_space_is_looked_at_twice_and_gives_what_one_look_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_two_pass_comparison_ranks_like_the_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{place} is where the {thing} was {done}" for place in PLACES for thing in THINGS for done in DONE]
     index = SpaceIndex(STATIC, ordered=True)
     index.extend([IndexEntry(text, NOW, f"g{row // 20}") for row, text in enumerate(texts)])
@@ -190,14 +190,14 @@ def test_a_large_space_is_looked_at_twice_and_gives_what_one_look_gives(monkeypa
         assert np.isfinite(some).all()
 
 
-def test_a_date_in_the_question_prefers_what_is_from_that_time() -> None:
+def test_a_date_in_the_question_prefers_texts_from_that_time() -> None:
     texts = [IndexEntry("Went swimming", NOW - days * DAY) for days in (400, 30, 3)]
     index = make_index(texts, embedded=False)
     assert best_row(index, "Who went swimming in May 2024?", vector=False) == 1
     assert best_row(index, "Who went swimming in April 2023?", vector=False) == 0
 
 
-def test_a_text_may_speak_of_the_time_that_is_asked_about() -> None:
+def test_a_text_that_names_the_time_in_the_question_is_preferred() -> None:
     stated_at = to_micros(as_utc("2024-03-20T10:00:00Z"))
     index = make_index(
         [IndexEntry("Had the flu two months ago", stated_at), IndexEntry("Had the flu", stated_at)], embedded=False
@@ -206,7 +206,7 @@ def test_a_text_may_speak_of_the_time_that_is_asked_about() -> None:
     assert found[0] > found[1]
 
 
-def test_of_many_texts_those_that_answer_best_are_read_for_their_times() -> None:
+def test_only_the_best_texts_are_searched_for_dates() -> None:
     stated_at = to_micros(as_utc("2024-03-20T10:00:00Z"))
     others = [IndexEntry(f"Sold {n} chairs last week", stated_at) for n in range(200)]
     index = make_index([*others, IndexEntry("Had the flu two months ago", stated_at)], embedded=False)
@@ -214,7 +214,7 @@ def test_of_many_texts_those_that_answer_best_are_read_for_their_times() -> None
     assert len(index._dates_by_row) <= 64
 
 
-def test_questions_for_a_time_prefer_texts_that_tell_one() -> None:
+def test_when_questions_prefer_texts_with_a_time() -> None:
     index = make_index(["Clara moved to Porto", "Clara moved to Porto last Friday"], embedded=False)
     found = rank(index, "When did Clara move to Porto?", vector=False)
     assert found.parts["form"][1] > found.parts["form"][0]
@@ -228,14 +228,14 @@ def test_rows_without_a_vector_are_neutral_in_meaning() -> None:
     assert int(np.argmax(found.total)) == 3
 
 
-def test_without_vectors_or_with_those_of_another_embedder_words_decide() -> None:
+def test_only_words_count_without_matching_vectors() -> None:
     index = make_index(FACTS)
     query = Query("peanuts", NOW, np.ones(7, np.float32))
     assert "meaning" not in score_rows(index, query).parts
     assert int(np.argmax(score_rows(index, query).total)) == 1
 
 
-def test_vectors_of_another_length_take_the_place_of_all() -> None:
+def test_vectors_of_another_length_replace_all_vectors() -> None:
     index = make_index(FACTS)
     index.set_vectors(np.array([1]), np.array([[0.6, 0.8]], np.float32))
     found = score_rows(index, Query("x", NOW, np.array([0.6, 0.8], np.float32)))
@@ -243,7 +243,7 @@ def test_vectors_of_another_length_take_the_place_of_all() -> None:
     assert found.parts["meaning"][0] == found.parts["meaning"][2] == 0
 
 
-def test_what_is_not_eligible_does_not_change_the_scores_of_the_rest() -> None:
+def test_ineligible_rows_do_not_change_the_scores_of_others() -> None:
     index = make_index([*FACTS, "Clara Clara Clara"] + ["Porto Porto"] * 30)
     eligible = np.zeros(len(index), np.bool_)
     eligible[:3] = True
@@ -321,7 +321,9 @@ def test_any_space_and_query_give_finite_parts_that_add_up(
 
 @settings(deadline=None, max_examples=50)
 @given(ENTRIES, ANY_TEXT, st.data())
-def test_an_index_grown_bit_by_bit_ranks_as_one_made_at_once(entries: list[IndexEntry], text: str, data: Any) -> None:
+def test_an_incrementally_built_index_ranks_like_one_built_in_one_step(
+    entries: list[IndexEntry], text: str, data: Any
+) -> None:
     grown = SpaceIndex(STATIC)
     start = 0
     while start < len(entries):
@@ -356,7 +358,7 @@ def test_neighbours_are_those_of_the_group_in_order(groups: list[str | None], ar
         assert found == [*members[max(0, place - around) : place], *members[place + 1 : place + 1 + around]]
 
 
-def test_mentions_are_by_speaker_or_by_words() -> None:
+def test_a_row_mentions_a_name_as_speaker_or_in_its_text() -> None:
     index = SpaceIndex()
     index.extend(
         [
@@ -372,7 +374,7 @@ def test_mentions_are_by_speaker_or_by_words() -> None:
     assert index.rows_mentioning(" ").tolist() == [False] * 4
 
 
-def test_memory_is_told_as_it_grows() -> None:
+def test_nbytes_grows_with_the_index() -> None:
     index = make_index([])
     sizes = []
     for _ in range(4):
@@ -384,6 +386,6 @@ def test_memory_is_told_as_it_grows() -> None:
     assert sizes[-1] > 2_000 * 60
 
 
-def test_scores_are_shown_between_nothing_and_all() -> None:
+def test_probabilities_are_between_zero_and_one() -> None:
     found = scores(rank(make_index(FACTS), "morning meetings"))
     assert all(0 < value < 1 and not math.isnan(value) for value in found)

@@ -37,12 +37,12 @@ def terms(text: str) -> list[str]:
         ("Ёлка", "ёлка"),
     ],
 )
-def test_the_same_is_said_in_several_ways(one: str, other: str) -> None:
+def test_different_wordings_have_the_same_terms(one: str, other: str) -> None:
     assert set(terms(one)) == set(terms(other)) != set()
 
 
 @pytest.mark.parametrize("text", ["", "   ", "?!…", "the and of", "I'll, you're, it's", "👍🏽 🎉", "'", "''", "__"])
-def test_some_texts_say_nothing(text: str) -> None:
+def test_texts_of_stopwords_and_symbols_have_no_terms(text: str) -> None:
     assert extract_words(text) == []
 
 
@@ -50,7 +50,7 @@ def test_a_text_of_stopwords_alone_still_has_words() -> None:
     assert [word.term for word in extract_all_words("To be, or not to be")] == ["to", "be", "or", "not", "to", "be"]
 
 
-def test_scripts_without_spaces_are_read_in_pairs() -> None:
+def test_scripts_without_spaces_are_split_into_pairs() -> None:
     assert terms("喜欢茶") == ["喜", "欢", "茶", "喜欢", "欢茶"]
     assert terms("茶") == ["茶"]
     assert terms("ぬこ") == ["ぬこ"]
@@ -62,7 +62,7 @@ def test_other_alphabets_keep_their_words() -> None:
     assert len(terms("मेरी बहन दिल्ली में रहती है")) == 6
 
 
-def test_words_are_signs() -> None:
+def test_words_have_features() -> None:
     assert [word.features & HAS_TIME for word in extract_words("yesterday river")] == [HAS_TIME, 0]
     assert extract_words("seven")[0].features & HAS_NUMBER
     assert extract_words("12th")[0].term == "12"
@@ -70,7 +70,7 @@ def test_words_are_signs() -> None:
     assert extract_words("museum")[0].features & HAS_PLACE
 
 
-def test_names_are_compared_plainly() -> None:
+def test_names_are_normalized() -> None:
     assert normalize_name("José O'Neil") == ("jose", "oneil")
     assert normalize_name("…") == ()
 
@@ -79,7 +79,7 @@ def test_names_are_compared_plainly() -> None:
 @example("\ud800 lone")
 @example("a" * 10_000)
 @example("i̇stanbul İSTANBUL")
-def test_any_text_is_read_and_read_alike_again(text: str) -> None:
+def test_any_text_is_split_the_same_way_twice(text: str) -> None:
     first = extract_words(text)
     assert extract_words(text) == first
     assert all(word.term and word.form for word in first)
@@ -87,7 +87,7 @@ def test_any_text_is_read_and_read_alike_again(text: str) -> None:
     normalize_name(text)
 
 
-def test_the_table_of_known_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_CACHED_TOKENS", 10)
     module._TOKEN_CACHE.clear()
     for number in range(100):
@@ -127,6 +127,6 @@ def test_a_leading_name_is_the_speaker(text: str, speaker: str | None, statement
 
 
 @given(st.text())
-def test_what_was_said_is_the_end_of_the_text(text: str) -> None:
+def test_the_rest_after_the_speaker_is_the_end_of_the_text(text: str) -> None:
     _, statement = split_speaker(text)
     assert text.endswith(statement)

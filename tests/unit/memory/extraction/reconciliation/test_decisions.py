@@ -1,4 +1,4 @@
-"""Facts that look like something known are asked about, and what is decided is done."""
+"""Facts similar to known atoms become questions, and decisions are applied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_ASKED = [
 
 
 @pytest.mark.parametrize(("known", "statement", "single"), ASKED_ABOUT)
-async def test_what_shares_half_of_its_words_is_asked_about(
+async def test_a_fact_that_shares_half_of_its_words_is_a_question(
     space: Space, known: str, statement: str, single: bool
 ) -> None:
     atom = await space.add(known)
@@ -38,19 +38,19 @@ async def test_what_shares_half_of_its_words_is_asked_about(
 
 
 @pytest.mark.parametrize(("known", "statement", "single"), NOT_ASKED)
-async def test_what_shares_less_is_new(space: Space, known: str, statement: str, single: bool) -> None:
+async def test_a_fact_that_shares_fewer_words_is_new(space: Space, known: str, statement: str, single: bool) -> None:
     await space.add(known)
     plan = await space.plan(make_window(1), make_fact(statement, 1, single=single))
     assert (dict(plan.questions), plan.added) == ({}, 1)
 
 
 def sport_fact(game: str, stated_day: float, *, slotted: bool = True, **fields: Any) -> ExtractedFact:
-    """Something of which there may be several."""
+    """Build a fact with a slot that may have several values."""
     slot_fields = {"subject": "user", "attribute": "sport", "value": game} if slotted else {}
     return make_fact(fields.pop("text", f"User plays {game}."), stated_day, **{**slot_fields, **fields})
 
 
-async def test_a_change_of_something_unnamed_is_asked_of_all_that_may_be_meant(space: Space) -> None:
+async def test_an_ambiguous_change_is_a_question_about_all_candidates(space: Space) -> None:
     steak = await space.add("User loves steak")
     for number in range(9):
         await space.add(f"User owns a boat with {number} sails")
@@ -62,7 +62,7 @@ async def test_a_change_of_something_unnamed_is_asked_of_all_that_may_be_meant(s
     assert len(question.candidates) == 6
 
 
-async def test_two_names_of_a_value_are_asked_about_before_one_replaces_the_other(space: Space) -> None:
+async def test_possible_synonyms_of_a_value_are_a_question_before_replacing(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     [lisbon] = await space.atoms()
     same_home = home_fact("Lisbon, Portugal", 5)
@@ -78,7 +78,7 @@ async def test_two_names_of_a_value_are_asked_about_before_one_replaces_the_othe
 
 
 async def apply_decision(space: Space, verdict: Verdict, atom: Atom | None, stated_day: float = 5) -> str:
-    """What a fact becomes by a decision; that it stays so when it is read again."""
+    """Apply a decision on a fact, and check that extracting again changes nothing."""
     other = make_fact("User eats fish these days", stated_day, change=Change.CHANGED)
     decisions = {0: Decision(verdict, None if atom is None else atom.id)}
     plan = await space.plan_and_apply(make_window(stated_day), other, decisions=decisions)
@@ -87,31 +87,31 @@ async def apply_decision(space: Space, verdict: Verdict, atom: Atom | None, stat
     return next(name for name, count in plan.counts.items() if count)
 
 
-async def test_what_is_the_same_is_cited(space: Space) -> None:
+async def test_the_verdict_same_adds_a_citation(space: Space) -> None:
     atom = await space.add("User eats fish now")
     assert await apply_decision(space, Verdict.SAME, atom) == "cited"
     assert (await space.atom(atom.id)).citations[0].message_ids == ("conv_1:m5",)
 
 
-async def test_what_replaces_something_does_so_from_then_on(space: Space) -> None:
+async def test_the_verdict_replaces_supersedes_from_the_facts_start(space: Space) -> None:
     atom = await space.add("User is vegan")
     assert await apply_decision(space, Verdict.REPLACES, atom) == "superseded"
     assert await space.texts_valid_at(day(4)) == ["User is vegan"]
     assert await space.texts_valid_at(day(5)) == ["User eats fish these days"]
 
 
-async def test_what_corrects_something_does_so_from_its_beginning(space: Space) -> None:
+async def test_the_verdict_corrects_supersedes_from_the_atoms_start(space: Space) -> None:
     atom = await space.add("User is vegan")
     assert await apply_decision(space, Verdict.CORRECTS, atom) == "superseded"
     assert await space.texts_valid_at(day(0)) == ["User eats fish these days"]
 
 
-async def test_what_is_new_is_added(space: Space) -> None:
+async def test_the_verdict_new_adds_the_fact(space: Space) -> None:
     await space.add("User is vegan")
     assert await apply_decision(space, Verdict.NEW, None) == "added"
 
 
-async def test_what_replaces_something_that_was_replaced_takes_the_last_ones_place(space: Space) -> None:
+async def test_replacing_a_superseded_atom_supersedes_the_last_of_its_chain(space: Space) -> None:
     vegan = await space.add("User is vegan")
     meat = await space.supersede(vegan, "User eats meat", day(3))
     assert await apply_decision(space, Verdict.REPLACES, vegan) == "superseded"
@@ -119,7 +119,7 @@ async def test_what_replaces_something_that_was_replaced_takes_the_last_ones_pla
     assert await space.texts_valid_at(day(5)) == ["User eats fish these days"]
 
 
-async def test_what_is_the_same_as_something_that_is_over_is_so_again(space: Space) -> None:
+async def test_a_fact_that_equals_an_ended_atom_becomes_valid_again(space: Space) -> None:
     fish = await space.add("User eats fish")
     await space.supersede(fish, "User is vegan", day(3))
     assert await apply_decision(space, Verdict.SAME, fish) == "superseded"
@@ -127,14 +127,14 @@ async def test_what_is_the_same_as_something_that_is_over_is_so_again(space: Spa
     assert await space.texts_valid_at(day(5)) == ["User eats fish these days"]
 
 
-async def test_what_was_so_before_it_was_replaced_is_put_before(space: Space) -> None:
+async def test_an_earlier_value_is_placed_before_its_replacement(space: Space) -> None:
     vegan = await space.add("User is vegan", valid_from=day(9))
     assert await apply_decision(space, Verdict.REPLACES, vegan) == "added"
     assert await space.texts_valid_at(day(8)) == ["User eats fish these days"]
     assert await space.texts_valid_at(day(9)) == ["User is vegan"]
 
 
-async def test_a_correction_in_the_middle_of_a_chain_leaves_what_came_after(space: Space) -> None:
+async def test_a_correction_in_the_middle_of_a_chain_keeps_later_atoms(space: Space) -> None:
     vegan = await space.add("User is vegan")
     await space.supersede(vegan, "User eats meat", day(3))
     assert await apply_decision(space, Verdict.CORRECTS, vegan) == "added"
@@ -142,14 +142,14 @@ async def test_a_correction_in_the_middle_of_a_chain_leaves_what_came_after(spac
     assert await space.texts_valid_at(day(3)) == ["User eats meat"]
 
 
-async def test_facts_that_say_the_same_share_a_decision(space: Space) -> None:
+async def test_equal_facts_share_a_decision(space: Space) -> None:
     atom = await space.add("User is an early riser")
     facts = [make_fact("User gets up at dawn", 1, change=Change.CHANGED), make_fact("User gets up at dawn.", 2)]
     plan = await space.plan(make_window(1, 2), *facts, decisions={0: Decision(Verdict.SAME, atom.id)})
     assert (plan.cited, plan.added) == (2, 0)
 
 
-async def test_what_became_of_a_candidate_since_it_was_offered_does_not_matter(space: Space) -> None:
+async def test_a_decision_applies_even_if_the_candidate_has_changed(space: Space) -> None:
     vegan = await space.add("User is vegan")
     other = await space.add("User is tall")
     for status, expected in ((AtomStatus.ARCHIVED, {"superseded", "cited"}), (AtomStatus.DELETED, {"added"})):
@@ -164,7 +164,7 @@ async def test_what_became_of_a_candidate_since_it_was_offered_does_not_matter(s
             assert {name for name, count in plan.counts.items() if count} <= expected
 
 
-async def test_what_replaces_something_that_is_gone_is_new(space: Space) -> None:
+async def test_replacing_a_deleted_atom_adds_a_new_one(space: Space) -> None:
     await space.add("User is vegan")
     plan = await space.plan(
         make_window(1),
@@ -176,9 +176,7 @@ async def test_what_replaces_something_that_is_gone_is_new(space: Space) -> None
 
 @pytest.mark.parametrize("verdict", [Verdict.REPLACES, Verdict.CORRECTS])
 @pytest.mark.parametrize("slotted", [True, False])
-async def test_what_takes_the_place_of_one_thing_together_does_not_undo_each_other(
-    space: Space, verdict: Verdict, slotted: bool
-) -> None:
+async def test_two_facts_can_replace_one_atom_together(space: Space, verdict: Verdict, slotted: bool) -> None:
     for game, number in (("tennis", 1), ("golf", 2)):
         await space.learn_facts(sport_fact(game, number, slotted=slotted))
     tennis, _ = await space.atoms()
@@ -191,7 +189,7 @@ async def test_what_takes_the_place_of_one_thing_together_does_not_undo_each_oth
     assert (await space.plan(make_window(5), *facts, decisions=decisions)).reconciliation.changes == ()
 
 
-async def test_of_two_changes_of_what_there_is_one_of_the_later_counts(space: Space) -> None:
+async def test_of_two_changes_of_a_single_value_the_later_wins(space: Space) -> None:
     lisbon = await space.add("User lives in Lisbon")
     facts = [make_fact(f"User lives in {city}", number, single=True) for number, city in ((3, "Porto"), (5, "Rome"))]
     await space.plan_and_apply(
@@ -201,7 +199,7 @@ async def test_of_two_changes_of_what_there_is_one_of_the_later_counts(space: Sp
     assert await space.texts_valid_at(day(5)) == ["User lives in Rome"]
 
 
-async def test_what_is_in_the_slot_is_offered_before_what_only_sounds_alike(space: Space) -> None:
+async def test_atoms_in_the_slot_are_candidates_before_similar_ones(space: Space) -> None:
     for game, number in (("tennis", 1), ("golf", 2)):
         await space.learn_facts(sport_fact(game, number, text=f"Often out for {game}."))
     slot_mates = await space.atoms()
@@ -213,7 +211,7 @@ async def test_what_is_in_the_slot_is_offered_before_what_only_sounds_alike(spac
     assert plan.questions[0].candidates[:2] == tuple(slot_mates)
 
 
-async def test_what_is_about_the_same_person_is_asked_about_sooner(space: Space) -> None:
+async def test_a_common_entity_lowers_the_threshold_for_a_question(space: Space) -> None:
     ben = ExtractedEntity("Ben", EntityType.PERSON)
     await space.plan_and_apply(
         make_window(1), make_fact("User is married to Ben.", 1, entities=("Ben",)), entities=[ben]
@@ -224,7 +222,7 @@ async def test_what_is_about_the_same_person_is_asked_about_sooner(space: Space)
     assert [len(each.candidates) for each in plan.questions.values()] == [1]
 
 
-async def test_where_there_are_several_values_one_more_is_asked_about_though_it_is_said_to_be_the_only_one(
+async def test_a_single_value_in_a_slot_with_several_values_is_a_question(
     space: Space,
 ) -> None:
     pets = {"subject": "user", "attribute": "pet"}
@@ -238,7 +236,7 @@ async def test_where_there_are_several_values_one_more_is_asked_about_though_it_
     assert await space.texts_valid_at(day(5)) == ["User has a dog.", "User has a parrot."]
 
 
-async def test_what_is_denied_is_not_taken_for_what_is_so_instead(space: Space) -> None:
+async def test_a_denied_value_is_not_treated_as_the_new_value(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.learn_facts(home_fact("Porto", 3))
     *_, porto = await space.atoms()
@@ -250,7 +248,7 @@ async def test_what_is_denied_is_not_taken_for_what_is_so_instead(space: Space) 
     assert await space.texts_valid_at(day(9)) == ["User no longer lives in Lisbon.", "User lives in Rome."]
 
 
-async def test_what_happened_on_another_day_is_not_asked_about(space: Space) -> None:
+async def test_an_episode_on_another_day_is_not_a_question(space: Space) -> None:
     for number in (1, 8):
         plan = await space.learn_facts(make_fact("User went running in the park.", number, category=EVENT))
         assert dict(plan.questions) == {}
@@ -260,7 +258,7 @@ async def test_what_happened_on_another_day_is_not_asked_about(space: Space) -> 
     assert (dict(plan.questions), plan.added) == ({0: Question(same_day, tuple(others), day(8.1))}, 1)
 
 
-async def test_what_was_put_aside_or_is_not_yet_known_is_not_asked_about(space: Space) -> None:
+async def test_archived_and_later_atoms_are_not_candidates(space: Space) -> None:
     atom = await space.add("User is vegan")
     await space.set_status(atom, AtomStatus.ARCHIVED)
     plan = await space.plan(

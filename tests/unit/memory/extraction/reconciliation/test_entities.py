@@ -1,4 +1,4 @@
-"""Names stand for entities that are known, or for new ones."""
+"""Names are resolved to known or new entities."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def extracted_person(name: str, *aliases: str) -> ExtractedEntity:
 
 
 def drafted_names(resolved: ResolvedEntities) -> list[tuple[str, tuple[str, ...]]]:
-    """The new entities, each with its other names."""
+    """Return the new entities, each with its aliases."""
     return [(draft.canonical_name, draft.aliases) for draft in resolved.drafts.values()]
 
 
-def test_a_name_stands_for_who_is_called_so() -> None:
+def test_a_name_resolves_to_the_entity_with_that_name() -> None:
     resolved = resolve_entities(
         [extracted_person("ANN"), extracted_person("Bobby")],
         [make_entity("e1", "Ann"), make_entity("e2", "Robert", "Bobby")],
@@ -42,25 +42,25 @@ def test_a_name_stands_for_who_is_called_so() -> None:
     assert (drafted_names(resolved), dict(resolved.aliases)) == ([], {})
 
 
-def test_an_own_name_comes_before_another_ones_alias() -> None:
+def test_a_main_name_has_priority_over_an_alias() -> None:
     people = [make_entity("e1", "Robert", "Sam"), make_entity("e2", "Sam")]
     assert resolve_entities([extracted_person("Sam")], people).id_of("Sam") == "e2"
 
 
-def test_who_is_also_called_so_gets_the_other_name() -> None:
+def test_a_matched_entity_gets_the_new_alias() -> None:
     resolved = resolve_entities([extracted_person("Bob", "Robert", "Bobby")], [make_entity("e1", "Robert")])
     assert resolved.id_of("Bob") == "e1"
     assert dict(resolved.aliases) == {"e1": ("Bob", "Bobby")}
 
 
-def test_nobody_gets_a_name_that_someone_else_has() -> None:
+def test_an_alias_of_another_entity_is_not_added() -> None:
     resolved = resolve_entities(
         [extracted_person("Bob", "Robert")], [make_entity("e1", "Bob"), make_entity("e2", "Robert")]
     )
     assert (resolved.id_of("Bob"), dict(resolved.aliases)) == ("e1", {})
 
 
-def test_a_merged_entity_stands_for_what_it_was_merged_into() -> None:
+def test_a_merged_entity_resolves_to_its_target() -> None:
     people = [
         make_entity("e1", "Bob", merged_into="e2"),
         make_entity("e2", "Robert", merged_into="e3"),
@@ -70,13 +70,13 @@ def test_a_merged_entity_stands_for_what_it_was_merged_into() -> None:
     assert drafted_names(resolve_entities([extracted_person("Bob")], people[:1])) == [("Bob", ())]
 
 
-def test_the_same_name_of_another_type_is_something_else() -> None:
+def test_the_same_name_with_another_type_is_a_different_entity() -> None:
     resolved = resolve_entities([ExtractedEntity("Paris", PLACE)], [make_entity("e1", "Paris")])
     assert drafted_names(resolved) == [("Paris", ())]
     assert resolved.id_of("Paris") != "e1"
 
 
-def test_extracted_entities_of_which_one_is_called_what_the_other_is_named_are_one() -> None:
+def test_extracted_entities_are_merged_if_an_alias_equals_a_main_name() -> None:
     entities = [
         extracted_person("Annie", "Ann"),
         extracted_person("Zoe"),
@@ -88,7 +88,7 @@ def test_extracted_entities_of_which_one_is_called_what_the_other_is_named_are_o
     assert resolved.ids_of(["Ann", "Mrs Lee", "Zoe", "nobody"]) == tuple(resolved.drafts)
 
 
-def test_two_whom_someone_calls_the_same_are_two() -> None:
+def test_a_common_alias_does_not_merge_entities() -> None:
     resolved = resolve_entities(
         [extracted_person("John Smith", "John", "Johnny"), extracted_person("John Doe", "John")], []
     )
@@ -96,7 +96,7 @@ def test_two_whom_someone_calls_the_same_are_two() -> None:
     assert resolved.id_of("John") is None
 
 
-def test_a_name_that_is_only_also_that_of_someone_known_tells_nothing() -> None:
+def test_a_common_alias_does_not_match_a_known_entity() -> None:
     resolved = resolve_entities(
         [extracted_person("Carol Diaz", "Boss", "Caz")], [make_entity("e1", "Alice Chen", "Boss")]
     )
@@ -105,14 +105,14 @@ def test_a_name_that_is_only_also_that_of_someone_known_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize("role", ["my boss", "The landlord", "her sister"])
-def test_a_role_is_no_name(role: str) -> None:
+def test_a_role_is_not_a_name(role: str) -> None:
     assert drafted_names(resolve_entities([extracted_person("Alice Chen", role)], [])) == [("Alice Chen", ())]
     assert drafted_names(resolve_entities([ExtractedEntity("The Beatles", EntityType.ORGANIZATION)], [])) == [
         ("The Beatles", ())
     ]
 
 
-async def test_a_fact_that_names_one_of_two_namesakes_may_be_about_either(space: Space) -> None:
+async def test_a_fact_with_an_ambiguous_name_gets_both_namesakes(space: Space) -> None:
     jordans = [extracted_person("Jordan"), ExtractedEntity("Jordan", PLACE)]
     facts = [
         make_fact("User met Jordan.", 1, entities=("Jordan",)),
@@ -137,7 +137,7 @@ async def test_the_birthday_of_a_new_boss_is_not_that_of_the_old_one(space: Spac
     assert len(await space.texts_valid_at(day(1))) == 2
 
 
-def test_whoever_is_only_pointed_at_is_no_entity() -> None:
+def test_a_pronoun_is_not_an_entity() -> None:
     resolved = resolve_entities(
         [
             extracted_person("User"),
@@ -151,7 +151,7 @@ def test_whoever_is_only_pointed_at_is_no_entity() -> None:
     assert resolved.id_of("user") is None
 
 
-def test_names_to_look_up_are_those_of_entities_and_subjects() -> None:
+def test_the_names_to_look_up_include_entities_and_subjects() -> None:
     extraction = Extraction(
         (make_fact("…", subject="Zoe"), make_fact("…", subject="user")), (extracted_person("Ann", "Annie"),)
     )
@@ -168,7 +168,7 @@ def test_names_to_look_up_are_those_of_entities_and_subjects() -> None:
         )
     )
 )
-def test_each_name_of_a_type_stands_for_one_entity(extracted: list[ExtractedEntity]) -> None:
+def test_each_name_of_a_type_resolves_to_one_entity(extracted: list[ExtractedEntity]) -> None:
     resolved = resolve_entities(extracted, [])
     names = [
         (draft.type, name) for draft in resolved.drafts.values() for name in (draft.canonical_name, *draft.aliases)
@@ -182,7 +182,7 @@ def test_each_name_of_a_type_stands_for_one_entity(extracted: list[ExtractedEnti
     assert (dict(repeated.drafts), dict(repeated.aliases), dict(repeated.ids)) == ({}, {}, dict(resolved.ids))
 
 
-async def test_entities_are_made_with_the_facts_about_them_only(space: Space) -> None:
+async def test_entities_are_created_only_with_facts_about_them(space: Space) -> None:
     entities = [extracted_person("Ann", "Annie"), extracted_person("Zoe"), ExtractedEntity("Rome", PLACE)]
     plan = await space.plan_and_apply(
         make_window(1), make_fact("User met Annie in Rome.", 1, entities=("Annie", "Rome", "user")), entities=entities
@@ -200,7 +200,7 @@ async def test_entities_are_made_with_the_facts_about_them_only(space: Space) ->
     assert later.entity_ids == atom.entity_ids[:1]
 
 
-async def test_a_slot_is_the_same_under_every_name_of_what_it_is_about(space: Space) -> None:
+async def test_a_slot_is_the_same_under_every_name_of_its_subject(space: Space) -> None:
     job: dict[str, Any] = {"attribute": "job", "single": True}
     await space.plan_and_apply(
         make_window(1),

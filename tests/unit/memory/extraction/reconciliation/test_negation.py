@@ -1,4 +1,4 @@
-"""What is denied, ended or taken back is not what is so."""
+"""Denied, ended and withdrawn facts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job_fact(text: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("change", Change)
 @pytest.mark.parametrize("texts", [(IS, IS_NOT), (IS_NOT, IS)])
-async def test_what_denies_a_value_takes_its_place(
+async def test_a_denial_supersedes_the_value(
     space: Space, texts: tuple[str, str], change: Change, single: bool
 ) -> None:
     facts = [allergy_fact(texts[0], 1, single=single), allergy_fact(texts[1], 5, single=single, change=change)]
@@ -39,7 +39,7 @@ async def test_what_denies_a_value_takes_its_place(
         assert (await space.plan(make_window(number), each)).reconciliation.changes == ()
 
 
-async def test_what_denies_a_value_may_be_judged_to_be_something_else(space: Space) -> None:
+async def test_a_denial_can_be_decided_to_be_new(space: Space) -> None:
     await space.learn_facts(allergy_fact(IS, 1))
     [atom] = await space.atoms()
     denial = allergy_fact(IS_NOT, 5)
@@ -50,7 +50,7 @@ async def test_what_denies_a_value_may_be_judged_to_be_something_else(space: Spa
 
 
 @pytest.mark.parametrize("ends", [-20, 3])
-async def test_what_was_so_earlier_leaves_the_denial_as_it_is(space: Space, ends: int) -> None:
+async def test_an_earlier_value_does_not_change_the_denial(space: Space, ends: int) -> None:
     await space.learn_facts(allergy_fact(IS_NOT, 1))
     earlier = allergy_fact("User was allergic to peanuts as a child.", 5, valid_to=day(ends))
     assert (await space.learn_facts(earlier)).added == 1
@@ -58,7 +58,7 @@ async def test_what_was_so_earlier_leaves_the_denial_as_it_is(space: Space, ends
     assert (await space.plan(make_window(5), earlier)).reconciliation.changes == ()
 
 
-async def test_a_denial_is_said_again_in_other_words(space: Space) -> None:
+async def test_a_denial_in_other_words_is_cited(space: Space) -> None:
     await space.learn_facts(allergy_fact(IS, 1))
     await space.learn_facts(allergy_fact(IS_NOT, 5, change=Change.CHANGED))
     assert (await space.learn_facts(allergy_fact("User never had a peanut allergy.", 7))).cited == 1
@@ -66,7 +66,7 @@ async def test_a_denial_is_said_again_in_other_words(space: Space) -> None:
     assert [await space.texts_valid_at(day(number)) for number in (4, 8, 9)] == [[IS], [IS_NOT], [IS]]
 
 
-async def test_what_was_denied_earlier_is_put_before(space: Space) -> None:
+async def test_an_earlier_denial_is_placed_before_the_value(space: Space) -> None:
     await space.learn_facts(allergy_fact(IS, 5))
     await space.learn_facts(allergy_fact(IS_NOT, 1, conversation_id="conv_0"), conversation_id="conv_0")
     assert [await space.texts_valid_at(day(number)) for number in (1, 5)] == [[IS_NOT], [IS]]
@@ -74,9 +74,7 @@ async def test_what_was_denied_earlier_is_put_before(space: Space) -> None:
 
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("text", ["User stopped working at Acme in March.", "User left Acme in March."])
-async def test_of_what_ended_the_atom_says_what_was_so_and_the_fact_what_is_so_since(
-    space: Space, text: str, single: bool
-) -> None:
+async def test_an_ended_atom_keeps_its_text_and_the_fact_follows_it(space: Space, text: str, single: bool) -> None:
     works, past_job = (
         job_fact("User works at Acme.", 1, single=single),
         job_fact(text, 9, valid_to=day(5), single=single),
@@ -92,7 +90,7 @@ async def test_of_what_ended_the_atom_says_what_was_so_and_the_fact_what_is_so_s
     assert (await space.plan(make_window(9), past_job)).reconciliation.changes == ()
 
 
-async def test_what_ended_may_have_begun_earlier_than_was_known(space: Space) -> None:
+async def test_an_ended_fact_can_have_an_earlier_start(space: Space) -> None:
     await space.learn_facts(job_fact("User works at Acme.", 3))
     past_job = job_fact("User worked at Acme for a week.", 9, valid_from=day(-2), valid_to=day(5))
     await space.learn_facts(past_job)
@@ -100,14 +98,14 @@ async def test_what_ended_may_have_begun_earlier_than_was_known(space: Space) ->
     assert (await space.plan(make_window(9), past_job)).reconciliation.changes == ()
 
 
-async def test_what_will_end_is_so_until_then(space: Space) -> None:
+async def test_a_fact_with_a_future_end_is_valid_until_then(space: Space) -> None:
     await space.learn_facts(job_fact("User works at Acme.", 1))
     await space.learn_facts(job_fact("User works at Acme until May.", 3, valid_to=day(60)))
     assert await space.texts_valid_at(day(4)) == ["User works at Acme until May."]
     assert await space.texts_valid_at(day(60)) == []
 
 
-async def test_what_was_told_again_since_does_not_end_by_an_older_conversation(space: Space) -> None:
+async def test_an_older_conversation_does_not_end_a_restated_fact(space: Space) -> None:
     for number in (1, 20):
         await space.learn_facts(job_fact("User works at Acme.", number))
     await space.learn_facts(
@@ -120,7 +118,7 @@ async def test_what_was_told_again_since_does_not_end_by_an_older_conversation(s
     ]
 
 
-async def test_a_plan_that_is_dropped_does_not_come_true(space: Space) -> None:
+async def test_a_dropped_plan_is_cancelled(space: Space) -> None:
     same_job = job_fact("User stays at Acme.", 5, change=Change.CHANGED)
     await space.learn_facts(job_fact("User works at Acme.", 1))
     await space.learn_facts(
@@ -132,7 +130,7 @@ async def test_a_plan_that_is_dropped_does_not_come_true(space: Space) -> None:
     assert (await space.plan(make_window(5), same_job)).reconciliation.changes == ()
 
 
-async def test_a_plan_that_was_made_later_stands(space: Space) -> None:
+async def test_a_later_plan_stays(space: Space) -> None:
     await space.learn_facts(job_fact("User works at Acme.", 1))
     await space.learn_facts(
         job_fact("User starts at Globex.", 7, value="Globex", valid_from=day(30), change=Change.CHANGED)
@@ -142,7 +140,7 @@ async def test_a_plan_that_was_made_later_stands(space: Space) -> None:
     assert await space.texts_valid_at(day(30)) == ["User starts at Globex."]
 
 
-async def test_what_was_so_since_earlier_begins_then(space: Space) -> None:
+async def test_an_earlier_start_moves_the_atoms_start(space: Space) -> None:
     slot_fields: dict[str, Any] = {"subject": "user", "attribute": "instrument", "value": "piano"}
     since = make_fact("User has played the piano for a year.", 5, valid_from=day(-365), **slot_fields)
     await space.learn_facts(make_fact("User plays the piano.", 1, **slot_fields))
@@ -157,7 +155,7 @@ async def test_what_was_so_since_earlier_begins_then(space: Space) -> None:
 
 
 @pytest.mark.parametrize("change", [Change.CHANGED, Change.CORRECTED])
-async def test_what_takes_the_place_of_the_only_value_together_stands_together(space: Space, change: Change) -> None:
+async def test_two_facts_can_replace_a_single_value_together(space: Space, change: Change) -> None:
     slot_fields = {"subject": "user", "attribute": "sport"}
     facts = [
         make_fact(f"User plays {game}.", 5, value=game, change=change, **slot_fields)
@@ -176,9 +174,7 @@ async def test_what_takes_the_place_of_the_only_value_together_stands_together(s
 
 @pytest.mark.parametrize("text", ["User is HIV positive.", "User has HIV."])
 @pytest.mark.parametrize("cited_days", [[1], [1, 3]])
-async def test_what_was_deleted_does_not_come_back_in_other_words_or_with_more_citations(
-    space: Space, text: str, cited_days: list[float]
-) -> None:
+async def test_a_deleted_fact_does_not_return_in_other_words(space: Space, text: str, cited_days: list[float]) -> None:
     await space.learn_facts(make_fact("User is HIV positive.", 1), make_fact("User likes tea.", 1))
     hiv, _ = await space.atoms()
     await space.set_status(hiv, AtomStatus.DELETED)
@@ -188,7 +184,7 @@ async def test_what_was_deleted_does_not_come_back_in_other_words_or_with_more_c
     assert (plan.unchanged, plan.added) == (1, 1)
 
 
-async def test_what_was_deleted_may_be_said_again_by_someone_who_repeats_the_old_words(space: Space) -> None:
+async def test_a_deleted_fact_can_be_stated_again_in_the_old_words(space: Space) -> None:
     await space.learn_facts(make_fact("User likes tea.", 1))
     [tea] = await space.atoms()
     await space.set_status(tea, AtomStatus.DELETED)
@@ -205,11 +201,11 @@ async def test_what_was_deleted_may_be_said_again_by_someone_who_repeats_the_old
         ("User lives in Rome", "Rome", False),
     ],
 )
-def test_a_value_is_denied_only_if_the_text_names_it_after_a_negation(text: str, value: str, denied: bool) -> None:
+def test_a_value_is_denied_only_after_a_negation(text: str, value: str, denied: bool) -> None:
     assert denies(text, value) is denied
 
 
-async def test_an_older_conversation_does_not_undo_what_was_told_again_since(space: Space) -> None:
+async def test_an_older_conversation_does_not_undo_a_restated_fact(space: Space) -> None:
     for number in (1, 9):
         await space.learn_facts(home_fact("Quito", number))
     rome = home_fact("Rome", 5, conversation_id="conv_0")

@@ -1,4 +1,4 @@
-"""An extraction meets what is known: it is cited, replaced, put in its place in time, or added."""
+"""Facts of an extraction are cited, supersede atoms, are placed in time, or are added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tellback.types.memory import TURN_CATEGORY, AtomStatus, Citation
 from tests.unit.memory.space import EVENT, Space, day, home_fact, make_fact, make_window
 
 
-async def test_what_is_new_is_added_with_its_citation_and_dates(space: Space) -> None:
+async def test_a_new_fact_is_added_with_citation_and_dates(space: Space) -> None:
     plan = await space.learn_facts(home_fact("Lisbon", 3, importance=4, confidence=0.9))
     assert plan.counts == {"added": 1, "superseded": 0, "cited": 0, "unchanged": 0, "left_out": 0}
     [atom] = await space.atoms()
@@ -18,12 +18,12 @@ async def test_what_is_new_is_added_with_its_citation_and_dates(space: Space) ->
     assert atom.citations == (Citation("conv_1", ("conv_1:m3",)),)
 
 
-async def test_a_fact_begins_when_its_first_message_was_said_unless_it_says_when(space: Space) -> None:
+async def test_a_fact_starts_with_its_first_message_by_default(space: Space) -> None:
     await space.learn_facts(make_fact("User has a cat.", [7, 5]), make_fact("User has a dog.", 7, valid_from=day(-30)))
     assert [atom.valid_from for atom in await space.atoms()] == [day(-30), day(5)]
 
 
-async def test_what_is_said_again_is_cited_not_added(space: Space) -> None:
+async def test_a_repeated_fact_is_cited_not_added(space: Space) -> None:
     await space.learn_facts(make_fact("User has a cat.", 1))
     plan = await space.learn_facts(make_fact("user has a CAT", 9, "conv_2"), conversation_id="conv_2")
     assert plan.counts == {"added": 0, "superseded": 0, "cited": 1, "unchanged": 0, "left_out": 0}
@@ -31,7 +31,7 @@ async def test_what_is_said_again_is_cited_not_added(space: Space) -> None:
     assert atom.citations == (Citation("conv_1", ("conv_1:m1",)), Citation("conv_2", ("conv_2:m9",)))
 
 
-async def test_the_same_value_of_a_slot_is_said_again_in_other_words(space: Space) -> None:
+async def test_the_same_slot_value_in_other_words_is_cited(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     plan = await space.learn_facts(home_fact("lisbon", 9, text="User's home is in Lisbon."))
     assert (plan.cited, plan.added) == (1, 0)
@@ -44,13 +44,13 @@ async def test_the_same_extraction_changes_nothing_again(space: Space) -> None:
     assert (plan.unchanged, plan.reconciliation.changes) == (3, ())
 
 
-async def test_facts_of_one_extraction_that_say_the_same_are_one(space: Space) -> None:
+async def test_equal_facts_of_one_extraction_are_merged(space: Space) -> None:
     await space.learn_facts(make_fact("User has a cat.", 1), make_fact("User has a cat", 2))
     [atom] = await space.atoms()
     assert atom.source_message_ids == ("conv_1:m1", "conv_1:m2")
 
 
-async def test_a_later_value_takes_the_place_of_the_one_before(space: Space) -> None:
+async def test_a_later_value_supersedes_the_earlier_one(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     plan = await space.learn_facts(home_fact("Porto", 9, change=Change.CHANGED))
     assert (plan.superseded, plan.added) == (1, 0)
@@ -60,14 +60,14 @@ async def test_a_later_value_takes_the_place_of_the_one_before(space: Space) -> 
     assert await space.texts_valid_at(day(9)) == ["User lives in Porto."]
 
 
-async def test_a_change_that_is_to_come_leaves_what_is_so_until_then(space: Space) -> None:
+async def test_a_future_change_keeps_the_current_value_until_then(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.learn_facts(home_fact("Porto", 2, valid_from=day(90), change=Change.CHANGED))
     assert await space.texts_valid_at(day(89)) == ["User lives in Lisbon."]
     assert await space.texts_valid_at(day(90)) == ["User lives in Porto."]
 
 
-async def test_a_change_back_is_a_change(space: Space) -> None:
+async def test_changing_back_to_an_old_value_is_a_change(space: Space) -> None:
     for number, city in enumerate(["Lisbon", "Porto", "Lisbon"]):
         await space.learn_facts(home_fact(city, number))
     assert [await space.texts_valid_at(day(n)) for n in range(3)] == [
@@ -78,7 +78,7 @@ async def test_a_change_back_is_a_change(space: Space) -> None:
     assert len(await space.atoms()) == 3
 
 
-async def test_what_was_replaced_is_not_brought_back_by_reading_its_conversation_again(space: Space) -> None:
+async def test_extracting_again_does_not_restore_a_superseded_value(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.learn_facts(home_fact("Porto", 9))
     plan = await space.learn_facts(home_fact("Lisbon", 1))
@@ -90,7 +90,7 @@ async def test_what_was_replaced_is_not_brought_back_by_reading_its_conversation
     assert await space.texts_valid_at(day(10)) == ["User lives in Porto."]
 
 
-async def test_a_correction_was_so_all_the_time(space: Space) -> None:
+async def test_a_correction_is_valid_from_the_start_of_the_corrected_atom(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.learn_facts(home_fact("Porto", 9, change=Change.CORRECTED))
     assert await space.texts_valid_at(day(1)) == ["User lives in Porto."]
@@ -100,7 +100,7 @@ async def test_a_correction_was_so_all_the_time(space: Space) -> None:
         assert (await space.plan(make_window(number), home_fact(city, number, change=change))).unchanged == 1
 
 
-async def test_corrections_of_corrections_stay_corrected_when_read_again(space: Space) -> None:
+async def test_repeated_corrections_survive_another_extraction(space: Space) -> None:
     facts = [
         home_fact("Lisbon", 1),
         home_fact("Porto", 2, change=Change.CORRECTED),
@@ -113,14 +113,14 @@ async def test_corrections_of_corrections_stay_corrected_when_read_again(space: 
     assert await space.texts_valid_at(day(1)) == ["User lives in Rome."]
 
 
-async def test_a_correction_may_reach_further_back(space: Space) -> None:
+async def test_a_correction_can_have_an_earlier_start(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 5))
     await space.learn_facts(home_fact("Porto", 9, change=Change.CORRECTED, valid_from=day(2)))
     assert await space.texts_valid_at(day(2)) == ["User lives in Porto."]
     assert await space.texts_valid_at(day(6)) == ["User lives in Porto."]
 
 
-async def test_what_was_so_earlier_is_put_before_what_is_so_now(space: Space) -> None:
+async def test_an_earlier_value_is_placed_before_the_current_one(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 9))
     plan = await space.learn_facts(home_fact("Paris", 3, conversation_id="conv_0"), conversation_id="conv_0")
     assert (plan.added, plan.superseded) == (1, 0)
@@ -128,7 +128,7 @@ async def test_what_was_so_earlier_is_put_before_what_is_so_now(space: Space) ->
     assert await space.texts_valid_at(day(9)) == ["User lives in Lisbon."]
 
 
-async def test_what_was_so_in_between_is_put_in_between(space: Space) -> None:
+async def test_a_value_from_in_between_is_placed_in_between(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.learn_facts(home_fact("Porto", 9))
     await space.learn_facts(home_fact("Paris", 5, conversation_id="conv_0"), conversation_id="conv_0")
@@ -141,7 +141,7 @@ async def test_what_was_so_in_between_is_put_in_between(space: Space) -> None:
     assert await space.texts_valid_at(day(9)) == ["User lives in Paris."]
 
 
-async def test_nothing_that_was_put_aside_is_moved_to_make_room(space: Space) -> None:
+async def test_archived_atoms_are_not_moved(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.learn_facts(home_fact("Porto", 9))
     await space.set_status((await space.atoms())[-1], AtomStatus.ARCHIVED)
@@ -150,14 +150,14 @@ async def test_nothing_that_was_put_aside_is_moved_to_make_room(space: Space) ->
     assert "User lives in Paris." in await space.texts_valid_at(day(5))
 
 
-async def test_what_is_over_is_added_with_its_end(space: Space) -> None:
+async def test_an_ended_fact_is_added_with_its_end(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 9), home_fact("Paris", 9, valid_from=day(-900), valid_to=day(-500)))
     assert await space.texts_valid_at(day(-600)) == ["User lives in Paris."]
     assert await space.texts_valid_at(day(-500)) == []
     assert await space.texts_valid_at(day(9)) == ["User lives in Lisbon."]
 
 
-async def test_of_what_is_only_known_to_have_ended_nothing_is_said_of_long_before(space: Space) -> None:
+async def test_a_fact_with_only_an_end_starts_just_before_it(space: Space) -> None:
     facts = [home_fact("Paris", 9, valid_to=day(-500))]
     await space.learn_facts(*facts)
     assert await space.texts_valid_at(day(-500.5)) == ["User lives in Paris."]
@@ -166,14 +166,14 @@ async def test_of_what_is_only_known_to_have_ended_nothing_is_said_of_long_befor
 
 
 @pytest.mark.parametrize("change", Change)
-async def test_what_was_over_when_it_was_said_changes_nothing_that_is_so(space: Space, change: Change) -> None:
+async def test_an_ended_fact_does_not_change_current_atoms(space: Space, change: Change) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.learn_facts(home_fact("Paris", 9, valid_to=day(-500), change=change))
     assert await space.texts_valid_at(day(9)) == ["User lives in Lisbon."]
     assert await space.texts_valid_at(day(-500.5)) == ["User lives in Paris."]
 
 
-async def test_it_is_learned_when_something_known_ended(space: Space) -> None:
+async def test_a_fact_can_set_the_end_of_an_atom(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     past_home = home_fact("Lisbon", 9, text="User lived in Lisbon until March 8.", valid_to=day(7))
     assert (await space.learn_facts(past_home)).superseded == 1
@@ -183,7 +183,7 @@ async def test_it_is_learned_when_something_known_ended(space: Space) -> None:
     assert (await space.plan(make_window(1), home_fact("Lisbon", 1))).unchanged == 1
 
 
-async def test_a_month_that_began_before_what_it_changed_does_not_undo_it(space: Space) -> None:
+async def test_a_change_dated_by_month_does_not_undo_an_atom_that_started_in_it(space: Space) -> None:
     await space.learn_facts(home_fact("Berlin", 10))
     moved_home = home_fact("Lisbon", 40, valid_from=day(1), change=Change.CHANGED)
     await space.learn_facts(moved_home)
@@ -192,7 +192,7 @@ async def test_a_month_that_began_before_what_it_changed_does_not_undo_it(space:
     assert (await space.plan(make_window(40), moved_home)).unchanged == 1
 
 
-async def test_the_same_value_since_earlier_begins_earlier(space: Space) -> None:
+async def test_the_same_value_with_an_earlier_start_moves_the_start(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 9))
     await space.learn_facts(home_fact("Lisbon", 3, conversation_id="conv_0"), conversation_id="conv_0")
     assert await space.texts_valid_at(day(4)) == ["User lives in Lisbon."]
@@ -201,14 +201,14 @@ async def test_the_same_value_since_earlier_begins_earlier(space: Space) -> None
     assert (await space.plan(make_window(9), home_fact("Lisbon", 9))).unchanged == 1
 
 
-async def test_values_of_which_there_may_be_several_stand_side_by_side(space: Space) -> None:
+async def test_a_slot_with_several_values_keeps_them_all(space: Space) -> None:
     pets = {"subject": "user", "attribute": "pet"}
     await space.learn_facts(make_fact("User has a cat.", 1, value="cat", **pets))
     await space.learn_facts(make_fact("User has a dog.", 2, value="dog", **pets))
     assert await space.texts_valid_at(day(2)) == ["User has a cat.", "User has a dog."]
 
 
-async def test_the_only_value_of_a_slot_is_what_changed(space: Space) -> None:
+async def test_a_change_supersedes_the_only_value_of_a_slot(space: Space) -> None:
     job = {"subject": "user", "attribute": "job"}
     await space.learn_facts(make_fact("User is a nurse.", 1, value="nurse", **job))
     plan = await space.learn_facts(
@@ -218,7 +218,7 @@ async def test_the_only_value_of_a_slot_is_what_changed(space: Space) -> None:
     assert await space.texts_valid_at(day(2)) == ["User became a teacher."]
 
 
-async def test_what_was_deleted_does_not_come_back_from_the_same_messages(space: Space) -> None:
+async def test_a_deleted_fact_does_not_return_from_the_same_messages(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1), make_fact("User has a cat named Tom.", 1))
     for atom in await space.atoms():
         await space.set_status(atom, AtomStatus.DELETED)
@@ -227,21 +227,21 @@ async def test_what_was_deleted_does_not_come_back_from_the_same_messages(space:
     assert [each.why for each in plan.left_out] == ["the user deleted it", "the user deleted it"]
 
 
-async def test_what_was_deleted_may_be_said_again(space: Space) -> None:
+async def test_a_deleted_fact_can_be_stated_again(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.set_status((await space.atoms())[0], AtomStatus.DELETED)
     assert (await space.learn_facts(home_fact("Lisbon", 5))).added == 1
     assert (await space.plan(make_window(1), home_fact("Lisbon", 1))).left_out
 
 
-async def test_what_was_put_aside_is_cited_and_stays_so(space: Space) -> None:
+async def test_an_archived_atom_is_cited_and_stays_archived(space: Space) -> None:
     await space.learn_facts(make_fact("User has a cat.", 1))
     await space.set_status((await space.atoms())[0], AtomStatus.ARCHIVED)
     assert (await space.learn_facts(make_fact("User has a cat.", 5))).cited == 1
     assert await space.atoms() == []
 
 
-async def test_what_someone_wrote_in_place_of_a_value_is_what_changes(space: Space) -> None:
+async def test_a_change_supersedes_a_manually_written_replacement(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     [lisbon] = await space.atoms()
     new_atom = await space.supersede(lisbon, "Lives in Porto now", day(3))
@@ -250,32 +250,32 @@ async def test_what_someone_wrote_in_place_of_a_value_is_what_changes(space: Spa
     assert (await space.atom(new_atom.id)).valid_to == day(9)
 
 
-async def test_what_happens_again_on_another_day_is_another_episode(space: Space) -> None:
+async def test_the_same_event_on_another_day_is_another_episode(space: Space) -> None:
     for number in (1, 8):
         await space.learn_facts(make_fact("User went running.", number, category=EVENT))
     assert len(await space.atoms()) == 2
     assert (await space.learn_facts(make_fact("User went running.", 8.1, category=EVENT))).cited == 1
 
 
-async def test_an_episode_that_says_its_date_is_the_same_whenever_it_is_told(space: Space) -> None:
+async def test_an_episode_with_a_date_is_the_same_on_any_day(space: Space) -> None:
     for number in (1, 30):
         await space.learn_facts(make_fact("User ran a marathon on 3 May 2025.", number, category=EVENT))
     assert len(await space.atoms()) == 1
 
 
-async def test_what_was_said_word_for_word_is_neither_repeated_nor_asked_about(space: Space) -> None:
+async def test_verbatim_atoms_are_neither_cited_nor_candidates(space: Space) -> None:
     await space.add("User: lives in Lisbon", category=TURN_CATEGORY)
     plan = await space.plan(make_window(1), make_fact("User lives in Lisbon", 1, change=Change.CHANGED))
     assert (plan.added, dict(plan.questions)) == (1, {})
 
 
-async def test_a_fact_that_cites_nothing_is_left_out(space: Space) -> None:
+async def test_a_fact_without_citations_is_left_out(space: Space) -> None:
     plan = await space.plan(make_window(1), make_fact("User has a cat.", 7))
     assert [each.why for each in plan.left_out] == ["it cites no message of the window"]
 
 
 @pytest.mark.parametrize("single", [True, False])
-async def test_what_has_no_value_has_no_slot(space: Space, single: bool) -> None:
+async def test_a_fact_without_a_value_has_no_slot(space: Space, single: bool) -> None:
     await space.learn_facts(
         make_fact("User has no home.", 1, subject="user", attribute="home city", value=" ", single=single)
     )

@@ -1,4 +1,4 @@
-"""What holds for any history: learning again changes nothing, and the order in which it is read does not matter."""
+"""Properties of any history: extracting again changes nothing, and the order of extraction does not matter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ no_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def in_a_space(run: Callable[[Space], Awaitable[None]]) -> None:
-    """Run something in a space of its own."""
+    """Run a function in a new space."""
 
     async def main() -> None:
         async with open_space() as space:
@@ -65,7 +65,7 @@ places = [ExtractedEntity(city, EntityType.PLACE, (city.upper(), "the city")) fo
 
 @settings(no_deadline, max_examples=40)
 @given(known_facts=extractions, new_facts=extractions, forgotten=st.sets(st.integers(0, 5)))
-def test_learning_the_same_again_changes_nothing(
+def test_extracting_the_same_again_changes_nothing(
     known_facts: list[ExtractedFact], new_facts: list[ExtractedFact], forgotten: set[int]
 ) -> None:
     async def run(space: Space) -> None:
@@ -93,7 +93,7 @@ def test_learning_the_same_again_changes_nothing(
     verdicts=st.lists(st.sampled_from(Verdict), min_size=6, max_size=6),
     chosen=st.integers(0, 5),
 )
-def test_whatever_is_decided_is_done_once(
+def test_any_decision_is_applied_once(
     known_facts: list[ExtractedFact], new_facts: list[ExtractedFact], verdicts: list[Verdict], chosen: int
 ) -> None:
     async def run(space: Space) -> None:
@@ -124,9 +124,7 @@ def test_whatever_is_decided_is_done_once(
     ),
     dated=st.booleans(),
 )
-def test_in_whatever_order_conversations_are_read_the_latest_value_holds(
-    moves: list[tuple[int, str]], dated: bool
-) -> None:
+def test_the_latest_value_wins_in_any_order_of_extraction(moves: list[tuple[int, str]], dated: bool) -> None:
     async def run(space: Space) -> None:
         for number, city in moves:
             name = f"conv_{number}"
@@ -149,7 +147,7 @@ def test_in_whatever_order_conversations_are_read_the_latest_value_holds(
     ),
     at_once=st.booleans(),
 )
-def test_read_in_order_the_latest_value_holds_also_if_it_was_so_before(
+def test_extracted_in_order_the_latest_value_wins_even_if_it_is_an_old_one(
     homes: list[tuple[int, str]], at_once: bool
 ) -> None:
     async def run(space: Space) -> None:
@@ -164,7 +162,7 @@ def test_read_in_order_the_latest_value_holds_also_if_it_was_so_before(
 
 
 def assert_sound(reconciliation: Reconciliation) -> None:
-    """Nothing that is planned ends before it begins, and every draft cites something, each message once."""
+    """Check that no planned atom ends before it starts, and that every draft has citations without duplicates."""
     for change in reconciliation.changes:
         if not isinstance(change, AddedCitation):
             draft = change.draft if isinstance(change, Replacement) else change
@@ -176,7 +174,7 @@ def assert_sound(reconciliation: Reconciliation) -> None:
 
 
 def _cite_conversation(conversation_id: str, facts: list[ExtractedFact]) -> list[ExtractedFact]:
-    """The same, said in another conversation."""
+    """Return the same extraction from another conversation."""
     return [
         replace(each, message_ids=tuple(id.replace("conv_1", conversation_id) for id in each.message_ids))
         for each in facts
