@@ -1,11 +1,11 @@
-"""A payment that waits for a person, who decides in another process, perhaps tomorrow.
+"""A payment that needs approval. A person decides in another process, perhaps a day later.
 
     python examples/approval.py [FILE]
 
-The assistant may pay, but not by itself: its turn ends, and the call waits in FILE (default: approval.db here). Then
-this program starts itself again as the desk of the one who decides, which finds the call, lowers the amount and lets
-the turn go on. A second decision comes too late. With a provider's key in the environment that provider answers;
-without one, a small stand-in does.
+The assistant may pay only with approval: its turn ends, and the pending call is stored in FILE (default: approval.db).
+Then the program starts a second process, which finds the call, approves it with a lower amount and continues the turn.
+A second decision is rejected. With a provider's key in the environment that provider answers; without one, a
+scripted stand-in does.
 """
 
 import asyncio
@@ -28,38 +28,38 @@ def pay(to: str, amount: int) -> str:
 
 
 def fallback_reply(request: ChatRequest) -> Step:
-    """Pay what is asked for, and tell what came of it."""
+    """Call the tool, then report its result."""
     last = request.messages[-1]
     return says(message_text(last)) if last.role == "tool" else calls("pay", to="the plumber", amount=500)
 
 
 async def ask(path: str) -> None:
-    """The assistant's process: it ends while the call waits."""
+    """Run the assistant's process, which ends while the call is pending."""
     async with Tellback(path, model=choose_model(fallback_reply)) as tb:
         reply = await tb.user("maya").chat(PROMPT, tools=[pay])
         print(f"> {PROMPT}")
         for call in reply.pending:
-            print(f"[{call.name}{dict(call.input)} waits for a person; the turn is over: {reply.status}]")
+            print(f"[{call.name}{dict(call.input)} needs approval; turn status: {reply.status}]")
 
 
 async def decide(path: str) -> None:
-    """The process of the one who decides. It needs the same tools: what is approved is run here."""
+    """Run the process that decides. It needs the same tools, because an approved call runs here."""
     async with Tellback(path, model=choose_model(fallback_reply)) as tb:
         maya = tb.user("maya")
         for conversation in await maya.conversations.list(status="open"):
             for call in await maya.conversations.pending(conversation.id):
-                print(f"[found: {call.name}{dict(call.input)}; approved, but for 450]")
+                print(f"[found: {call.name}{dict(call.input)}; approved with 450]")
                 approved = {call.id: {"approved": True, "input": {**call.input, "amount": 450}}}
                 print(await maya.chat(tools=[pay], approvals=approved, conversation_id=conversation.id))
                 try:
                     await maya.chat(tools=[pay], approvals={call.id: True}, conversation_id=conversation.id)
                 except AlreadyDecidedError:
-                    print("[a second decision comes too late: it has not been paid twice]")
+                    print("[a second decision is rejected: the payment ran once]")
             await maya.conversations.close(conversation.id)
 
 
 async def main(path: str) -> None:
-    """Ask here, and decide in another process."""
+    """Send the message here, and decide in another process."""
     await ask(path)
     other = await asyncio.to_thread(
         subprocess.run, [sys.executable, __file__, path, "decide"], capture_output=True, text=True, check=True

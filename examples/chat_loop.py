@@ -1,10 +1,10 @@
-"""Chat with an assistant that remembers, looks things up for whoever asks, and asks before it acts.
+"""Chat with an assistant that remembers, uses tools for the current user, and asks for approval.
 
     python examples/chat_loop.py [FILE]
 
-In March Maya tells it about herself and goes. In April another process is asked where to eat: the first conversation
-has become memories, and the answer is given with them. Then she books a table, which needs her consent. With a
-provider's key in the environment that provider answers; without one, a small stand-in does.
+In March Maya tells the assistant about herself. In April she asks another process where to eat: memories were extracted
+from the first conversation, and the answer uses them. Then she books a table, which needs her approval. With a
+provider's key in the environment that provider answers; without one, a scripted stand-in does.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ MARCH, APRIL = datetime(2026, 3, 5, 18, tzinfo=UTC), datetime(2026, 4, 9, 19, tz
 
 @tool
 def my_bookings() -> str:
-    """The bookings of the user who asks."""
-    sender = request.sender()  # from the application, not from the model: nobody sees another user's
-    return f"{sender.user_id} has no booking yet" if sender else "nobody asks"
+    """List the current user's bookings."""
+    sender = request.sender()  # set by the application, not by the model
+    return f"{sender.user_id} has no booking yet" if sender else "unknown user"
 
 
 @tool(requires_approval=True)
@@ -40,7 +40,7 @@ def recommending() -> str:
 
 
 def fallback_reply(chat_request: ChatRequest) -> Step:
-    """Answer as a model might, from what the prompt remembers."""
+    """Answer like a model, with the memories in the prompt."""
     last, prompt = chat_request.messages[-1], chat_request.system or ""
     if last.role == "tool":
         if last.name == "read_skill":
@@ -55,9 +55,9 @@ def fallback_reply(chat_request: ChatRequest) -> Step:
 
 
 async def main(path: str) -> None:
-    """March, and April."""
+    """Chat in March and in April."""
     model = choose_model()
-    # The stand-in cannot extract facts: what was said is remembered word for word then.
+    # The stand-in cannot extract facts, so messages are remembered verbatim.
     extractor = "verbatim" if isinstance(model, FunctionModel) else None
     if isinstance(model, FunctionModel):
         model = FunctionModel(fallback_reply, model="stand-in")
@@ -76,7 +76,7 @@ async def main(path: str) -> None:
 
         reply = await ask("Yes, book it.")
         for call in reply.pending:
-            print(f"[waits for your consent: {call.name}{dict(call.input)}]")
+            print(f"[needs your approval: {call.name}{dict(call.input)}]")
             reply = await ask(approvals={call.id: True})
         print(reply)
         await maya.conversations.close(str(reply.conversation_id))

@@ -1,9 +1,9 @@
-"""Intake at a clinic that may only say what was written beforehand, word for word.
+"""Intake at a clinic, with an agent that sends only prepared sentences.
 
     python examples/clinic_intake.py
 
-With a provider's key in the environment that provider understands; what is said is the same. Without one, a stand-in
-that goes by rules does.
+With a provider's key in the environment that provider reads the messages; without one, a rule-based stand-in does.
+The replies are the same.
 """
 
 from datetime import date
@@ -18,7 +18,7 @@ AFRAID = "the patient is afraid"
 
 
 class Intake(BaseModel):
-    """What the doctor wants to know."""
+    """The data that the doctor needs."""
 
     name: str
     birthday: date
@@ -27,12 +27,12 @@ class Intake(BaseModel):
 
 
 def build() -> Agent:
-    """The agent."""
+    """Build the agent."""
     agent = Agent(
         name="Clara",
         goal="Prepare the visit",
         composition_mode=CompositionMode.CANNED_STRICT,
-        canned_responses=["I can only take down what your doctor needs. Shall we go on?"],
+        canned_responses=["I can only note what your doctor needs. Shall we continue?"],
     )
     intake = agent.create_route(
         title="Intake",
@@ -74,7 +74,7 @@ def build() -> Agent:
 
 
 def fallback_model() -> FlowModel:
-    """Reads what the example says."""
+    """A stand-in that reads the messages of this example."""
     return FlowModel(
         reads={"name": r"I'm (\w+ \w+)", "complaint": r"(?:It's|It is) (my \w+)"},
         routes={"Intake": ["appointment"], "Emergency": ["chest", "breathe"]},
@@ -83,7 +83,7 @@ def fallback_model() -> FlowModel:
 
 
 async def main() -> None:
-    """Two patients."""
+    """Play the conversations of two patients."""
     agent = with_available_model(build(), fallback_model())
     await converse(
         agent,

@@ -1,4 +1,4 @@
-"""What the examples of agents share: the model at hand, and a dialogue to read."""
+"""Helpers for the examples with agents: choose a model, and print a dialogue."""
 
 import asyncio
 import sys
@@ -11,13 +11,13 @@ from tellback.testing import FlowModel, FunctionModel
 
 
 def with_available_model(agent: Agent, fallback_model: FlowModel) -> Agent:
-    """The agent with the provider whose key is set, or with the stand-in."""
+    """Return the agent with the available model, or with the stand-in."""
     model = choose_model()
     return agent.with_model(fallback_model if isinstance(model, FunctionModel) else model)
 
 
 async def converse(agent: Agent, messages: Iterable[str], session: SessionState | None = None) -> Response:
-    """Say one thing after the other, and print what comes of it."""
+    """Send the messages one after the other, and print the responses."""
     history: list[dict[str, str]] = []
     for text in messages:
         history.append({"role": "user", "content": text})
@@ -30,17 +30,17 @@ async def converse(agent: Agent, messages: Iterable[str], session: SessionState 
 
 
 def show(response: Response) -> None:
-    """Print an answer, and what was done for it."""
+    """Print a reply, the state and the tools that ran."""
     print(response.message)
     route = "no route" if response.route is None else response.route.title
     state = "completed" if response.completed else response.state and response.state.description
     tool_text = "".join(f"; ran {call.name}" for call in response.tool_calls)
-    pending_text = "".join(f"; {call.name} waits for approval" for call in response.pending)
+    pending_text = "".join(f"; {call.name} needs approval" for call in response.pending)
     print(f"  [{route}: {state}{tool_text}{pending_text}; model calls: {response.trace.model_calls}]")
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run an example, and say in one sentence what went wrong."""
+    """Run an example; print errors as one sentence."""
     try:
         asyncio.run(main)
     except TellbackError as error:

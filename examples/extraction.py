@@ -1,9 +1,9 @@
-"""Conversations become memories: three talks over half a year, and what is known of Maya at different times.
+"""Extract memories from three conversations over half a year, and query them at different times.
 
     python examples/extraction.py [FILE]
 
-Everything is kept in FILE (default: tellback.db here). With a provider's key in the environment that provider's model
-reads the conversations; without one, its answers are scripted, so that the rest can be seen at work.
+The data is stored in FILE (default: tellback.db). With a provider's key in the environment that provider's model reads
+the conversations; without one, a script plays the model.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ CONVERSATIONS = {
 
 
 def build_fact(text: str, attribute: str, value: str, **extra: Any) -> dict[str, Any]:
-    """A fact about the user's first message, as a model answers it."""
+    """Return a fact about the user's first message, as a model returns it."""
     fields = {"subject": "user", "attribute": attribute, "value": value, "single": True}
     return {"text": text, "messages": ["m1"], "kind": "FACT", "category": attribute, **fields, **extra}
 
@@ -36,14 +36,14 @@ SCRIPT = [answers({"facts": facts}) for facts in ([PORTO, ANNA], [LISBON, VEGETA
 
 
 def show(title: str, atoms: list[Atom]) -> None:
-    """Print memories, the oldest first."""
+    """Print memories, oldest first."""
     print(title)
     for atom in sorted(atoms, key=lambda atom: atom.valid_from):
-        print(f"  since {atom.valid_from:%Y-%m-%d}: {atom.text} (said in {len(atom.citations)} conversation(s))")
+        print(f"  since {atom.valid_from:%Y-%m-%d}: {atom.text} (from {len(atom.citations)} conversation(s))")
 
 
 async def main(path: str) -> None:
-    """Talk three times, and look at what is remembered."""
+    """Store three conversations, and print the extracted memories."""
     model = choose_model()
     async with Tellback(path, model=model if isinstance(model, str) else ScriptedModel(SCRIPT)) as tb:
         maya = tb.user("maya")

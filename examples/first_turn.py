@@ -1,9 +1,9 @@
-"""A first turn with a tool, on whatever model is at hand.
+"""A first turn with a tool, with the model that is available.
 
     python examples/first_turn.py [QUESTION]
 
-With a provider's key in the environment that provider answers, or else an Ollama on this machine, or the file that
-TELLBACK_GGUF names. Without any of them a small stand-in does, and says so.
+With a provider's key in the environment that provider answers. Otherwise the file in TELLBACK_GGUF or an Ollama on this
+machine does. Without any of them a scripted stand-in answers.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from tellback.testing import FunctionModel, Step, calls, says
 
 @tool
 def weather(city: str) -> str:
-    """The weather in a city, now."""
+    """Return the current weather in a city."""
     return f"18 degrees and clear in {city}"
 
 
 def fallback_reply(request: ChatRequest) -> Step:
-    """Look first, then answer with what was found."""
+    """Call the tool first, then answer with its result."""
     last = request.messages[-1]
     if last.role == "tool":
         return says(f"No coat needed: it is {last.content}.")
@@ -29,7 +29,7 @@ def fallback_reply(request: ChatRequest) -> Step:
 
 
 def choose_model(fallback: Callable[[ChatRequest], Step] = fallback_reply) -> str | Model:
-    """The name of the model that is at hand, or the stand-in."""
+    """Return the name of the available model, or the stand-in."""
     chosen = chat.choose_model()
     if not chosen.is_offline:
         print(f"[{chosen.name}: {chosen.why}]")
@@ -39,13 +39,13 @@ def choose_model(fallback: Callable[[ChatRequest], Step] = fallback_reply) -> st
 
 
 def show(delta: object) -> None:
-    """Print text as it comes."""
+    """Print text when it arrives."""
     if isinstance(delta, TextDelta):
         print(delta.text, end="", flush=True)
 
 
 async def main() -> None:
-    """Ask one question."""
+    """Send one question."""
     question = " ".join(sys.argv[1:]) or "Do I need a coat in Lisbon today?"
     opts = ChatOptions(model=choose_model(), system="Be brief. Use the weather tool.", tools=[weather])
     print(f"> {question}")

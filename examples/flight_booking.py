@@ -1,8 +1,8 @@
-"""Book a flight: data in any order, a change of mind, a detour to the weather and back.
+"""Book a flight: data in any order, a correction, and a question about the weather in between.
 
     python examples/flight_booking.py
 
-With a provider's key in the environment that provider answers; without one, a stand-in that goes by rules does.
+With a provider's key in the environment that provider answers; without one, a rule-based stand-in does.
 """
 
 from datetime import date
@@ -17,7 +17,7 @@ ACCEPTS_OFFER = "the user takes a flight that was offered"
 
 
 class Flight(BaseModel):
-    """What is learnt on the way; what has a default nobody is asked for."""
+    """The data of a booking. The agent asks only for fields without a default."""
 
     destination: str
     departure: date
@@ -27,7 +27,7 @@ class Flight(BaseModel):
 
 
 class Weather(BaseModel):
-    """Where."""
+    """The city."""
 
     city: str
 
@@ -39,12 +39,12 @@ def search_flights(destination: str, departure: date, passengers: int) -> list[s
 
 
 def book_flight(destination: str, passengers: int) -> str:
-    """Book the first of the flights."""
+    """Book the first flight."""
     return f"{passengers} seats to {destination}, code R2D2"
 
 
 def build() -> Agent:
-    """The agent."""
+    """Build the agent."""
     agent = Agent(
         name="Wanda",
         goal="Book flights",
@@ -70,7 +70,7 @@ def build() -> Agent:
         .transition_to(tool_state=search_flights, save_as="flights")
         .transition_to(chat_state="Offer the flights found", canned_responses=["I found: {{flights}}. Shall I book?"])
     )
-    # It books once, whatever is corrected later.
+    # Books only once, also after a correction.
     booked = offer.transition_to(tool_state=book_flight, condition=ACCEPTS_OFFER, save_as="booking", repeat=False)
     booked.transition_to(state=END_ROUTE)
 
@@ -86,7 +86,7 @@ def build() -> Agent:
 
 
 def fallback_model() -> FlowModel:
-    """Reads what the example says."""
+    """A stand-in that reads the messages of this example."""
     return FlowModel(
         reads={"destination": r"\bto ([A-Z]\w+)", "city": r"\bin ([A-Z]\w+)"},
         holds={ACCEPTS_OFFER: ["take", "book it"]},
@@ -94,7 +94,7 @@ def fallback_model() -> FlowModel:
 
 
 async def main() -> None:
-    """Talk."""
+    """Play the conversation."""
     agent = with_available_model(build(), fallback_model())
     response = await converse(
         agent,

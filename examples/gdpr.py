@@ -1,9 +1,9 @@
-"""Give a user all that is kept of them, erase it, and prove that it is gone.
+"""Export a user's data, erase it, and prove that it was deleted.
 
     python examples/gdpr.py [FILE]
 
-Maya and Omar use the same service. Maya asks for her data, and then to be forgotten. Nothing of her is left in any
-table, nor in the bytes of FILE (default: gdpr.db here); Omar's data are untouched. No model is needed.
+Maya and Omar use the same service. Maya asks for her data, and then for its deletion. Nothing of her remains in any
+table or in the bytes of FILE (default: gdpr.db). Omar's data does not change. No model is needed.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ SECRET = "My passport is in the blue drawer."
 
 
 async def store_conversation(user: User, text: str) -> None:
-    """A conversation that becomes a memory."""
+    """Store a conversation and remember it."""
     space = await user.memory.create_space("default", once=True)
     conversation = await user.conversations.create("chat")
     await user.conversations.append_turn(conversation.id, text, {"content": "I will remember that."})
@@ -30,18 +30,18 @@ async def store_conversation(user: User, text: str) -> None:
 
 
 def count_occurrences(path: str, text: str) -> int:
-    """How often a text is found in the bytes of the database and of its log."""
+    """Count a text in the bytes of the database and of its log."""
     files = [Path(path + end) for end in ("", "-wal", "-shm")]
     return sum(file.read_bytes().count(text.encode()) for file in files if file.exists())
 
 
 async def main(path: str) -> None:
-    """Article 15, and Article 17."""
+    """Answer requests of Article 15 (access) and Article 17 (erasure)."""
     async with Tellback(path) as tb:
         maya, omar = tb.user("maya"), tb.user("omar")
         await store_conversation(maya, SECRET)
         await store_conversation(omar, "I live in Oslo.")
-        print(f"[in the file's bytes, {SECRET!r} is found: {count_occurrences(path, SECRET) > 0}]")
+        print(f"[{SECRET!r} found in the file's bytes: {count_occurrences(path, SECRET) > 0}]")
 
         with tempfile.TemporaryFile() as file:  # or to="maya.zip"
             report = await maya.admin.export_user_data(to=file, format="zip")
@@ -54,12 +54,12 @@ async def main(path: str) -> None:
         print(f"erased: {', '.join(f'{count} {name}' for name, count in erased.items() if count)}")
 
         data = await maya.admin.export_user_data()
-        print(f"[of Maya, {sum(len(records) for records in data.values() if isinstance(records, list))} records left]")
-        print(f"[in the file's bytes, {SECRET!r} is found: {count_occurrences(path, SECRET) > 0}]")
-        # What is kept is that somebody was erased, by a hash that only those can check who know the id.
+        print(f"[records of Maya: {sum(len(records) for records in data.values() if isinstance(records, list))}]")
+        print(f"[{SECRET!r} found in the file's bytes: {count_occurrences(path, SECRET) > 0}]")
+        # One event remains. It has a hash of the user's id, so anyone who knows the id can check the erasure.
         subject = hashlib.sha256(json.dumps(["default", "default", "maya"], separators=(",", ":")).encode()).hexdigest()
         [event, *_] = reversed(await tb.events.read(types=["user.erased"]))
-        print(f"[the log says that she was erased: {event.subject_id == subject}, by the hash {subject[:8]}…]")
+        print(f"[the event user.erased has Maya's hash {subject[:8]}…: {event.subject_id == subject}]")
         print(f"[Omar's conversations: {len(await omar.conversations.list())}]")
 
 

@@ -1,10 +1,10 @@
-"""Bring your chats from elsewhere: an export of ChatGPT or Claude, or plain JSON lines, becomes memory.
+"""Import chats from ChatGPT, Claude or JSON Lines, and extract memories from them.
 
     python examples/import_history.py [EXPORT [FILE]]
 
-EXPORT is the zip that ChatGPT or Claude sends you, or one of its files; by default two chats in examples/data. All is
-kept in FILE (default: imported.db here), each message at the time it was said. Run it again, and nothing is doubled.
-With a provider's key in the environment its model finds the facts; without one, what was said is kept word for word.
+EXPORT is the zip from ChatGPT or Claude, or one of its files; by default two chats in examples/data. The data is stored
+in FILE (default: imported.db), with the original times. A second run adds nothing. With a provider's key in the
+environment its model extracts facts; without one, messages are remembered verbatim.
 """
 
 import sys
@@ -19,12 +19,12 @@ QUESTIONS = ("What is my new address?", "Who is allergic to something?")
 
 
 def show(progress: ImportProgress) -> None:
-    """One line for each step; a terminal would show a bar."""
+    """Print one line for each step."""
     print(f"  [{progress.stage}: {progress.done} of {progress.total}]")
 
 
 async def main(export: str, path: str) -> None:
-    """Import, and ask."""
+    """Import the chats and search the memories."""
     async with Tellback(path, model="auto") as tb:
         maya = tb.user("maya")
         print(await import_chats(maya, export, on_progress=show))

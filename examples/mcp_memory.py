@@ -1,10 +1,10 @@
-"""A memory for any program that speaks MCP: a desktop assistant, an editor, an agent.
+"""Use the memory from an MCP client, as a desktop assistant, editor or agent does.
 
     python examples/mcp_memory.py [FILE]
 
-Such programs start `tellback mcp` themselves, and speak to it over its standard input and output. This one does the
-same with the official MCP client: it remembers, corrects and recalls. No model is needed: the program that asks has its
-own. Everything is in FILE (default: memory.db here).
+MCP hosts start `tellback mcp` and communicate over standard input and output. This program does the same with the
+official MCP client: it stores, corrects and recalls memories. No model is needed, because the host has its own. The
+data is stored in FILE (default: memory.db).
 """
 
 import json
@@ -18,10 +18,10 @@ from example_helpers import run
 
 
 async def main(path: str) -> None:
-    """What an assistant's model would do with the tools."""
+    """Call the tools as an assistant's model would."""
     command = ["-m", "tellback.cli", "mcp", "--url", path, "--user", "maya"]
     entry = {"mcpServers": {"memory": {"command": "tellback", "args": command[2:]}}}
-    print(f"[what to write into your assistant's settings: {json.dumps(entry)}]")
+    print(f"[configuration for your assistant: {json.dumps(entry)}]")
 
     async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
         print(f"[tools: {', '.join(tool.name for tool in (await client.list_tools()).tools)}]")

@@ -1,8 +1,8 @@
-"""Memory with no model at all: what was said in one conversation is recalled in the next, with its source.
+"""Use the memory without a model: recall messages of an earlier conversation, with their sources.
 
     python examples/memory.py [FILE]
 
-Everything is kept in FILE (default: tellback.db here).
+The data is stored in FILE (default: tellback.db).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ QUESTIONS = ("Where does Maya live?", "What must Ana not eat?", "Who is coming t
 
 
 async def main(path: str) -> None:
-    """Talk, remember, and ask in another conversation."""
+    """Store a conversation, remember it, and recall it in another one."""
     async with Tellback(path) as tb:
         maya = tb.user("maya")
         space = await maya.memory.create_space("talks", once=True)
@@ -35,12 +35,12 @@ async def main(path: str) -> None:
             hit = (await maya.memory.recall_by_topic(space.id, question, limit=1)).hits[0]
             source = await maya.conversations.message(hit.atom.source_message_ids[0])
             assert source is not None
-            print(f"> {question}\n{hit.atom.text}\n[{hit.score:.2f}, said {source.created_at:%Y-%m-%d}, {source.id}]")
+            print(f"> {question}\n{hit.atom.text}\n[{hit.score:.2f}, sent {source.created_at:%Y-%m-%d}, {source.id}]")
 
         tonight = await maya.conversations.create("dinner")
         await maya.conversations.append_user_message(tonight.id, "What could I cook when Ana is here?")
         context = await maya.working_context.build(tonight.id, memory_space_id=space.id, recall_limit=3)
-        print(f"\n[what a model would be told, {context.tokens_estimated} tokens:]\n{context.context_block}")
+        print(f"\n[context for a model, {context.tokens_estimated} tokens:]\n{context.context_block}")
 
 
 if __name__ == "__main__":

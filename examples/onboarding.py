@@ -1,8 +1,8 @@
-"""Onboarding with branches: a personal or a business account, and what happens when the user takes that back.
+"""Onboarding with branches: a personal or a business account, and a user who changes the choice.
 
     python examples/onboarding.py
 
-With a provider's key in the environment that provider answers; without one, a stand-in that goes by rules does.
+With a provider's key in the environment that provider answers; without one, a rule-based stand-in does.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from tellback.testing import FlowModel
 
 
 class Account(BaseModel):
-    """What is learnt on the way. The phone is asked for once, and may be left out."""
+    """The data of an account. The phone number is optional and asked for once."""
 
     name: str
     kind: Literal["personal", "business"]
@@ -32,17 +32,17 @@ def create_account(name: str, kind: str, holder: str) -> str:
 
 
 def is_business(data: Mapping[str, Any]) -> bool:
-    """Which branch to take."""
+    """Choose the branch."""
     return bool(data["kind"] == "business")
 
 
 def account_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The tool's arguments: what belongs to the branch, not what was said in the other one."""
+    """Return the tool's arguments: only the fields of the current branch."""
     return {"name": data["name"], "kind": data["kind"], "holder": data["company" if is_business(data) else "name"]}
 
 
 def build() -> Agent:
-    """The agent."""
+    """Build the agent."""
     agent = Agent(name="Otto", goal="Open accounts", composition_mode=CompositionMode.CANNED_FLUID)
     route = agent.create_route(
         title="Open an account", gather_schema=Account, canned_responses=["Welcome, {{name}}! All is set up."]
@@ -76,12 +76,12 @@ def build() -> Agent:
 
 
 def fallback_model() -> FlowModel:
-    """Reads what the example says."""
+    """A stand-in that reads the messages of this example."""
     return FlowModel(reads={"name": r"I'm (\w+)", "company": r"called (\w+)"})
 
 
 async def main() -> None:
-    """Talk."""
+    """Play the conversation."""
     agent = with_available_model(build(), fallback_model())
     response = await converse(
         agent,

@@ -1,11 +1,10 @@
-"""OpenAI's own client gets a memory: only its `base_url` is another.
+"""Use OpenAI's client with Tellback: only its `base_url` changes.
 
     python examples/openai_client.py
 
-A Tellback server answers on a port of this machine that is free, and speaks OpenAI's chat completions under /v1. What
-Maya says in one conversation is known in the next, and the program that asks does nothing for it. Whatever takes a
-`base_url` can do the same. With nothing set up, what she said is quoted; with a provider's key in the environment, that
-provider answers.
+This program runs a Tellback server on a free port, with OpenAI's chat completions API under /v1. Maya's messages of one
+conversation are remembered in the next, without any code in the client. This works with every client that has a
+`base_url`. With a provider's key in the environment that provider answers; without one, the memory is quoted.
 """
 
 from openai import AsyncOpenAI
@@ -18,7 +17,7 @@ STATEMENT, QUESTION = "I moved to Lisbon in March, and I am vegetarian now.", "A
 
 
 async def main() -> None:
-    """A server here; a program that knows nothing of Tellback."""
+    """Run the server and the OpenAI client."""
     async with Tellback(":memory:", model="auto") as tb, run_server(tb) as url:
         key = await tb.keys.create("app", tenant_id="acme")
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key.secret) as client:
@@ -28,7 +27,7 @@ async def main() -> None:
             reply = response.parse()
             print(f"> {STATEMENT}\n{reply.choices[0].message.content}")
 
-            # Conversations close by themselves when nothing is said for an hour. Here, an hour has passed.
+            # Conversations close after an hour without a message. Close it now, as if an hour had passed.
             maya = tb.user("maya", tenant_id="acme")
             await maya.conversations.close(response.headers["X-Tellback-Conversation"])
             await tb.jobs.drain(timeout=120)

@@ -1,9 +1,9 @@
-"""A personal assistant that still knows tomorrow what you told it today, and where it has that from.
+"""A personal assistant that remembers what you told it, and cites the message.
 
     python examples/personal_assistant.py [FILE]
 
-Everything is kept in FILE (default: assistant.db here). With nothing set up, what you said is quoted back to you; with
-a provider's key in the environment, an Ollama on this machine or TELLBACK_GGUF, that model answers in its own words.
+The data is stored in FILE (default: assistant.db). With a provider's key in the environment, TELLBACK_GGUF or an Ollama
+on this machine, that model answers; without one, the offline model quotes your messages.
 """
 
 import sys
@@ -17,13 +17,13 @@ THURSDAY = ("When does my flight to Porto leave?", "What is Ana allergic to?")
 
 
 async def main(path: str) -> None:
-    """Two days, two conversations, two processes for all it knows."""
+    """Chat on two days, in two conversations."""
     async with Tellback(path, model="auto", clock=lambda: datetime(2026, 5, 4, 20, tzinfo=UTC)) as tb:
         maya = tb.user("maya")
         for text in MONDAY:
             reply = await maya.chat(text)
             print(f"[Monday] > {text}\n{reply}")
-        # A conversation becomes memories when it is closed: by you, or when nothing is said in it for an hour.
+        # Memories are extracted when a conversation closes: by this call, or an hour after the last message.
         await maya.conversations.close(str(reply.conversation_id))
         await tb.jobs.drain(timeout=120)
 

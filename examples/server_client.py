@@ -1,11 +1,10 @@
-"""Serve a memory over HTTP, and use it as a client in another place would.
+"""Run a server, and use it with the Python client.
 
     python examples/server_client.py
 
-The server answers on a port of this machine that is free, with everything in memory. Two companies have a key each.
-Acme's app chats for its user Maya, and follows the feed until what she said is remembered. The other company has a
-user Maya as well, and sees nothing of it. With a provider's key in the environment that provider answers; without
-one, a small stand-in does.
+The server uses a free port and stores its data in memory. Two companies each have a key. Acme's app chats as its user
+Maya and follows the event feed until her message is remembered. The other company also has a user Maya, and sees
+nothing of it. With a provider's key in the environment that provider answers; without one, a scripted stand-in does.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ STATEMENT, QUESTION = "I'm Maya. I moved to Lisbon, and I'm vegetarian now.", "W
 
 
 def fallback_reply(request: ChatRequest) -> Step:
-    """Answer as a model might, from what the prompt remembers."""
+    """Answer like a model, with the memories in the prompt."""
     if "eat" not in message_text(request.messages[-1]):
         return says("Noted.")
     return says("Try Ao 26: it is vegetarian." if "vegetarian" in (request.system or "") else "What do you like?")
@@ -35,7 +34,7 @@ def fallback_reply(request: ChatRequest) -> Step:
 
 @asynccontextmanager
 async def run_server(tb: Tellback) -> AsyncIterator[str]:
-    """The URL of a server, for as long as it is needed. `tellback serve` does this, and more."""
+    """Run a server and yield its URL. In production, use `tellback serve`."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_app(tb, opens=False), log_level="warning", ws="none"))
     server_task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -47,13 +46,13 @@ async def run_server(tb: Tellback) -> AsyncIterator[str]:
 
 
 async def chat(user: RemoteUser, text: str, namespace: str) -> str:
-    """Say something, and print the answer as it comes; gives the conversation's id."""
+    """Send a message, print the streamed reply, and return the conversation's id."""
     print(f"> {text}")
     reply = None
     async for item in user.chat_stream(text, namespace):
         if isinstance(item, TextDelta):
             print(item.text, end="", flush=True)
-        elif isinstance(item, TurnResult):  # the last one
+        elif isinstance(item, TurnResult):  # the last item
             reply = item
     print()
     assert reply is not None
@@ -63,9 +62,9 @@ async def chat(user: RemoteUser, text: str, namespace: str) -> str:
 
 
 async def main() -> None:
-    """One server, two companies."""
+    """Run one server for two companies."""
     model = choose_model()
-    # The stand-in cannot extract facts: what was said is remembered word for word then.
+    # The stand-in cannot extract facts, so messages are remembered verbatim.
     extractor = "verbatim" if isinstance(model, FunctionModel) else None
     if isinstance(model, FunctionModel):
         model = FunctionModel(fallback_reply, model="stand-in")

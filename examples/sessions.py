@@ -1,9 +1,9 @@
-"""A session that is kept in a file: the first run asks, the next one gets the answer, in a process of its own.
+"""Store an agent's session in a file, and continue it in the next run of the program.
 
     python examples/sessions.py [FILE]
 
-Everything is in FILE (default: sessions.db here). Each run says one thing; a third one begins another order. With a
-provider's key in the environment that provider answers; without one, a stand-in that goes by rules does.
+The data is stored in FILE (default: sessions.db). Each run sends one message; the third run begins a new order. With a
+provider's key in the environment that provider answers; without one, a rule-based stand-in does.
 """
 
 import sys
@@ -22,7 +22,7 @@ MESSAGES = ("I want to send a parcel to Lisbon", "3 kilos, and it can be fetched
 
 
 class Parcel(BaseModel):
-    """What is learnt on the way; the label is what the tool gives."""
+    """The data of a parcel; the tool sets the label."""
 
     city: str
     kilos: int = Field(ge=1, le=30)
@@ -31,12 +31,12 @@ class Parcel(BaseModel):
 
 
 def print_label(city: str, kilos: int, day: date) -> str:
-    """Make the label of a parcel."""
+    """Create the label of a parcel."""
     return f"{city[:3].upper()}-{kilos:02}-{day:%m%d}"
 
 
 def build(persistence: Persistence) -> Agent:
-    """The agent."""
+    """Build the agent."""
     agent = Agent(
         name="Paula", goal="Send parcels", persistence=persistence, composition_mode=CompositionMode.CANNED_FLUID
     )
@@ -60,7 +60,7 @@ def build(persistence: Persistence) -> Agent:
 
 
 async def open_session(persistence: Persistence) -> tuple[SessionState, int]:
-    """The session that is still active and how many turns it has, or a new one."""
+    """Return the active session with its number of turns, or a new one."""
     active = await persistence.find_active_session(agent_name="Paula")
     if active is None:
         _, state = await persistence.create_session_with_state(agent_name="Paula", initial_data={"channel": "shell"})
@@ -69,7 +69,7 @@ async def open_session(persistence: Persistence) -> tuple[SessionState, int]:
 
 
 async def print_stored(persistence: Persistence, row: SessionData | None) -> None:
-    """What another process finds."""
+    """Print the stored session as another process reads it."""
     assert row is not None
     gathered = row.collected_data["extracted"]
     print(f"[stored: version {row.version}, {row.status}, {row.message_count} messages, gathered {gathered}]")
@@ -79,7 +79,7 @@ async def print_stored(persistence: Persistence, row: SessionData | None) -> Non
 
 
 async def main(path: str) -> None:
-    """Say the next thing."""
+    """Send the next message."""
     async with Persistence(SqliteAdapter(path), user_id="maya") as persistence:
         agent = with_available_model(
             build(persistence), FlowModel(reads={"city": r"to ([A-Z]\w+)", "kilos": r"(\d+) kilos"})

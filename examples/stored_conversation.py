@@ -1,9 +1,9 @@
-"""A conversation that is kept: run it twice, and the second run goes on where the first one stopped.
+"""Store a conversation: the second run of the program continues where the first one stopped.
 
     python examples/stored_conversation.py [FILE]
 
-Everything said is in FILE (default: tellback.db here). With a provider's key in the environment that provider answers;
-without one, a small stand-in does, which can at least say what it finds in the log.
+The messages are stored in FILE (default: tellback.db). With a provider's key in the environment that provider answers;
+without one, a scripted stand-in does, which quotes the conversation.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ QUESTIONS = ("I'm Maya, and I fly to Lisbon tomorrow.", "Do I need a coat there?
 
 
 def fallback_reply(request: ChatRequest) -> Step:
-    """Look up the weather when asked for it, and quote the log otherwise."""
+    """Look up the weather if the user asks for it, otherwise quote the conversation."""
     last = request.messages[-1]
     if last.role == "tool":
         return says(f"No, it is {last.content}.")
@@ -29,17 +29,17 @@ def fallback_reply(request: ChatRequest) -> Step:
 
 
 async def open_conversation(user: User) -> Conversation:
-    """The conversation that is still open, or a new one."""
+    """Return the open conversation, or a new one."""
     conversations = await user.conversations.list("travel", status="open", limit=1)
     return conversations[0] if conversations else await user.conversations.create("travel", title="Trip to Lisbon")
 
 
 async def main(path: str) -> None:
-    """Say two things, streamed and stored as they come."""
+    """Send two messages; replies are streamed and stored."""
     model = choose_model()
     if isinstance(model, FunctionModel):
         model = FunctionModel(fallback_reply, model="stand-in")
-    # The stand-in cannot summarise; without a model, Tellback picks the sentences that say most.
+    # The stand-in cannot summarise. Without a model, Tellback selects the most informative sentences.
     async with Tellback(path, model=model if isinstance(model, str) else None) as tb:
         maya = tb.user("maya")
         conversation = await open_conversation(maya)

@@ -1,8 +1,8 @@
-"""Support with refunds: small ones are paid at once, others wait until a person has decided.
+"""Support with refunds: small ones are paid immediately, larger ones need approval.
 
     python examples/support_refunds.py
 
-With a provider's key in the environment that provider answers; without one, a stand-in that goes by rules does.
+With a provider's key in the environment that provider answers; without one, a rule-based stand-in does.
 """
 
 import logging
@@ -18,7 +18,7 @@ ORDERS = {"A-100": 12, "A-200": 480}
 
 
 class Refund(BaseModel):
-    """What is learnt on the way."""
+    """The data of a refund."""
 
     order: str
     reason: str
@@ -26,25 +26,25 @@ class Refund(BaseModel):
 
 
 def look_up(order: str) -> int:
-    """What an order cost, in euros."""
+    """Return the price of an order, in euros."""
     if order not in ORDERS:
         raise ToolError(f"there is no order {order}")
     return ORDERS[order]
 
 
 def pay_back(order: str, amount: int) -> str:
-    """Pay a small amount back."""
+    """Refund a small amount."""
     return f"{amount} euros paid back for {order}"
 
 
 @tool(requires_approval=True)
 def pay_back_much(order: str, amount: int, reason: str) -> str:
-    """Pay any amount back, once a person agrees."""
+    """Refund any amount, with approval."""
     return f"{amount} euros paid back for {order}"
 
 
 def build() -> Agent:
-    """The agent."""
+    """Build the agent."""
     agent = Agent(
         name="Rita",
         goal="Help with orders",
@@ -82,13 +82,13 @@ def build() -> Agent:
 
 
 def fallback_model() -> FlowModel:
-    """Reads what the example says."""
+    """A stand-in that reads the messages of this example."""
     return FlowModel(reads={"order": r"\b(A-\d+)", "reason": r"\b(broken|too late)\b"})
 
 
 async def main() -> None:
-    """Three customers."""
-    logging.getLogger("tellback.tools").setLevel(logging.ERROR)  # an order that is not there is no surprise here
+    """Play the conversations of three customers."""
+    logging.getLogger("tellback.tools").setLevel(logging.ERROR)  # this example expects a missing order
     agent = with_available_model(build(), fallback_model())
     await converse(agent, ["I want my money back", "Order A-100 came broken"])
 
@@ -96,10 +96,10 @@ async def main() -> None:
     response = await converse(agent, ["A refund for A-999, it was broken", "Sorry, it is A-200", "Any news?"])
     for call in response.pending:
         print(f"  [a person approves {call.name}{dict(call.input)}]")
-    # Perhaps hours later, in another process: the session says what waits.
+    # This can happen hours later, in another process: the session contains the pending call.
     show(await agent.respond(session=response.session, approvals={call.id: True for call in response.pending}))
 
-    print("\nA third one:")
+    print("\nA third customer:")
     response = await converse(agent, ["A refund for A-200, it came too late"])
     denial = {"approved": False, "reason": "it came in time"}
     show(await agent.respond(session=response.session, approvals={call.id: denial for call in response.pending}))

@@ -1,10 +1,10 @@
-"""A support desk whose instructions are files: skills in folders, read by the model when it needs them.
+"""A support agent with skills: instructions in folders, which the model reads when it needs them.
 
     python examples/support_with_skills.py
 
-The skills are in examples/skills, in the open Agent Skills format: edit a SKILL.md, and the desk behaves differently.
-Only their names and descriptions are in every prompt. With a provider's key in the environment that provider answers;
-without one, a small stand-in does, which follows what it has read.
+The skills are in examples/skills, in the open Agent Skills format. Edit a SKILL.md to change what the agent does. Only
+their names and descriptions are in every prompt. With a provider's key in the environment that provider answers;
+without one, a scripted stand-in does, which follows the skills.
 """
 
 from pathlib import Path
@@ -21,18 +21,18 @@ QUESTIONS = ("I want my money back for A-100.", "And for A-200, please.")
 
 @tool
 def look_up(order: str) -> str:
-    """What an order cost."""
+    """Return the price of an order."""
     return f"{order} cost {ORDERS[order]} euros" if order in ORDERS else f"there is no order {order}"
 
 
 @tool
 def pay_back(order: str) -> str:
-    """Give the money for an order back."""
+    """Refund an order."""
     return f"{ORDERS[order]} euros for {order} are on their way"
 
 
 def fallback_reply(request: ChatRequest) -> Step:
-    """Read the instructions, look the order up, and do what they say."""
+    """Read the instructions, look up the order, and follow them."""
     last = request.messages[-1]
     question = next(message_text(message) for message in reversed(request.messages) if message.role == "user")
     order = "A-100" if "A-100" in question else "A-200"
@@ -48,7 +48,7 @@ def fallback_reply(request: ChatRequest) -> Step:
 
 
 async def main() -> None:
-    """Two customers."""
+    """Answer two customers."""
     skills = load_skills(SKILLS)
     print(f"[skills: {', '.join(skill.name for skill in skills)}]")
     opts = ChatOptions(

@@ -1,9 +1,9 @@
-"""Tests of an agent's flow: the flight booking of flight_booking.py, with no network, no key and no waiting.
+"""Test the agent of flight_booking.py, without a network or a key.
 
     python examples/test_a_flow.py        (or: pytest examples/test_a_flow.py)
 
-Each turn says what the model understands and answers; the flow between is the real one. What is tested is what a user
-would be annoyed by: to be asked twice, to lose what was said, to be booked without having agreed.
+Each turn states how the model understands a message and what it answers; the flow is the real one. The tests check that
+the agent does not ask twice, does not lose data, and does not book without the user's agreement.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from tellback.testing import Dialogue, FlowModel, SimulatedUser, says, simulate,
 
 
 def test_who_says_all_at_once_is_asked_nothing() -> None:
-    """Three facts in one message: the flights are searched at once."""
+    """Three fields in one message: the agent searches immediately."""
 
     async def run_dialogue() -> None:
         dialogue = Dialogue(build())
@@ -31,7 +31,7 @@ def test_who_says_all_at_once_is_asked_nothing() -> None:
 
 
 def test_a_change_of_mind_searches_again_and_books_only_what_was_agreed() -> None:
-    """Oslo instead of Rome: what else was said stays, and nothing is booked before a yes."""
+    """Oslo instead of Rome: the other fields stay, and nothing is booked before the user agrees."""
 
     async def run_dialogue() -> None:
         dialogue = Dialogue(build())
@@ -50,7 +50,7 @@ def test_a_change_of_mind_searches_again_and_books_only_what_was_agreed() -> Non
 
 @pytest.mark.parametrize("eager", [0, 3])
 def test_any_user_gets_there(eager: int) -> None:
-    """A user who answers what is asked, or says more than that: both end up with the flights offered."""
+    """Users who answer only questions, or mention more, both get an offer."""
     facts = {"destination": "Rome", "departure": "2026-12-01", "passengers": "2"}
     model = FlowModel(routes={"Book a flight": ["fly"]})
     simulation = asyncio.run(simulate(build().with_model(model), SimulatedUser("I want to fly", facts, eager=eager)))

@@ -1,10 +1,9 @@
-"""What was true, and what was known, at any moment: facts with two times.
+"""Ask what was true, and what was known, at any time.
 
     python examples/time_travel.py
 
-Maya lived in Porto and moved to Lisbon in March. We were told in April, and wrongly: it was Faro. In May it was
-corrected. So there are two questions, and one store answers both: where did she live (`valid_at`), and what did we
-believe at the time (`known_at`). No model is needed.
+Maya lived in Porto and moved to Lisbon in March. In April the memory stored a wrong city, Faro, and in May the
+correction. `valid_at` asks where she lived at a time, `known_at` what the memory knew at a time. No model is needed.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ QUESTION = "Where does Maya live?"
 
 
 async def main() -> None:
-    """Live through half a year, and look back."""
+    """Store the facts over half a year, and query them."""
     now = JANUARY
     async with Tellback(":memory:", clock=lambda: now) as tb:
         memory = tb.user("maya").memory
@@ -37,14 +36,14 @@ async def main() -> None:
         print(f"today: {await ask()}")
         print(f"in January: {await ask(valid_at=JANUARY)}")
         print(f"in March: {await ask(valid_at=MARCH)}")
-        print(f"in March, as we believed in April: {await ask(valid_at=MARCH, known_at=APRIL)}")
-        print(f"in March, as we believed in March: {await ask(valid_at=MARCH, known_at=MARCH)}")
+        print(f"in March, as known in April: {await ask(valid_at=MARCH, known_at=APRIL)}")
+        print(f"in March, as known in March: {await ask(valid_at=MARCH, known_at=MARCH)}")
 
-        print("\nHow it came about:")
+        print("\nTimeline:")
         for hit in await memory.recall_timeline(space.id, query="where Maya lives"):
             atom = hit.atom
             until = f"{atom.valid_to:%Y-%m-%d}" if atom.valid_to else "now"
-            known = f"believed until {atom.superseded_at:%Y-%m-%d}" if atom.superseded_at else "believed"
+            known = f"superseded on {atom.superseded_at:%Y-%m-%d}" if atom.superseded_at else "current"
             print(f"  {atom.valid_from:%Y-%m-%d} to {until}: {atom.text} ({known})")
 
 

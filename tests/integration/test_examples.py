@@ -127,7 +127,7 @@ async def test_a_chat_is_remembered_in_another_process_and_waits_for_approval(tm
         assert code == 0, output
         assert "Try Ao 26 in Lisbon: it is vegetarian, as you are. Shall I book?" in output
         assert "remembered since 2026-03-05" in output
-        assert "[waits for your consent: book_table{'place': 'Ao 26'}]\nA table at Ao 26 is booked." in output
+        assert "[needs your approval: book_table{'place': 'Ao 26'}]\nA table at Ao 26 is booked." in output
 
 
 async def test_a_server_separates_the_memories_of_tenants() -> None:
@@ -192,10 +192,10 @@ async def test_a_payment_is_approved_in_another_process(tmp_path: Path) -> None:
     code, output = await run("approval.py", str(tmp_path / "approval.db"))
     assert code == 0, output
     first_output, second_output = output.split("In another process:")
-    assert "[pay{'to': 'the plumber', 'amount': 500} waits for a person; the turn is over: approval]" in first_output
+    assert "[pay{'to': 'the plumber', 'amount': 500} needs approval; turn status: approval]" in first_output
     assert "450 euros were paid to the plumber." in second_output
     assert "500 euros were paid" not in output
-    assert "it has not been paid twice" in second_output
+    assert "a second decision is rejected: the payment ran once" in second_output
 
 
 @pytest.mark.slow
@@ -225,10 +225,10 @@ async def test_erased_data_is_gone_from_the_file(tmp_path: Path) -> None:
     code, output = await run("gdpr.py", str(tmp_path / "gdpr.db"))
     assert code == 0, output
     before, _, after = output.partition("\nerased: ")
-    assert "is found: True]" in before
+    assert "found in the file's bytes: True]" in before
     assert "for example: user said 'My passport is in the blue drawer.'" in before
-    assert "[of Maya, 0 records left]\n" in after
-    assert "is found: False]\n[the log says that she was erased: True" in after
+    assert "[records of Maya: 0]\n" in after
+    assert "found in the file's bytes: False]\n[the event user.erased has Maya's hash" in after
     assert "[Omar's conversations: 1]" in after
 
 
@@ -239,10 +239,10 @@ async def test_valid_time_and_recorded_time_are_queried_separately() -> None:
         "today: Maya lives in Lisbon.",
         "in January: Maya lives in Porto.",
         "in March: Maya lives in Lisbon.",
-        "in March, as we believed in April: Maya lives in Faro.",
-        "in March, as we believed in March: Maya lives in Porto.",
+        "in March, as known in April: Maya lives in Faro.",
+        "in March, as known in March: Maya lives in Porto.",
     ]
-    assert "2026-03-01 to now: Maya lives in Lisbon. (believed)" in output
+    assert "2026-03-01 to now: Maya lives in Lisbon. (current)" in output
 
 
 @pytest.mark.slow
