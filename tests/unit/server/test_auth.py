@@ -1,4 +1,4 @@
-"""Tokens: what is taken, what is refused, and why; and the keys of an issuer."""
+"""JWTs: accepted and rejected tokens, the reasons, and the issuer's keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def verify_error(encoded: str, checker: JwtVerifier = TOKENS) -> str:
     return str(raised.value)
 
 
-async def test_a_token_stands_for_its_user() -> None:
+async def test_a_valid_token_yields_the_principal_of_its_user() -> None:
     found = await TOKENS.verify(token())
     assert (found.tenant_id, found.app_id, found.role, found.user_id) == ("acme", "default", "user", "maya")
     assert found.id.startswith("jwt_")
@@ -46,7 +46,7 @@ async def test_a_token_stands_for_its_user() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-async def test_keys_of_each_kind_are_used(algorithm: str) -> None:
+async def test_tokens_signed_with_each_kind_of_key_are_accepted(algorithm: str) -> None:
     checker = JwtVerifier(settings(jwks=jwks(jwk("a"), jwk("b", "ES256"), jwk("c", "EdDSA"))))
     kid = {"RS256": "a", "ES256": "b", "EdDSA": "c"}[algorithm]
     assert (await checker.verify(token(kid, algorithm))).user_id == "maya"
@@ -54,12 +54,12 @@ async def test_keys_of_each_kind_are_used(algorithm: str) -> None:
 
 @pytest.mark.parametrize("moment", [10**400, -(10**400), 10**12, 1e300], ids=["huge", "tiny", "far", "farther"])
 @pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
-async def test_a_moment_beyond_all_reckoning_is_refused(name: str, moment: float) -> None:
+async def test_tokens_with_out_of_range_timestamps_are_rejected(name: str, moment: float) -> None:
     claim_values: dict[str, Any] = {name: moment}
     assert await verify_error(token(**claim_values))
 
 
-async def test_claims_have_the_names_that_settings_give() -> None:
+async def test_claim_names_come_from_the_settings() -> None:
     checker = JwtVerifier(
         settings(tenant_claim="https://example.com/tenant", user_claim="email", app_claim="azp", role_claim="r")
     )
@@ -73,22 +73,22 @@ async def test_claims_have_the_names_that_settings_give() -> None:
     assert (found.tenant_id, found.app_id, found.user_id) == ("umbrella", "shop", "m@example.com")
 
 
-async def test_what_a_token_does_not_say_comes_from_the_settings() -> None:
+async def test_missing_claims_get_defaults_from_the_settings() -> None:
     checker = JwtVerifier(settings(tenant_id="acme", app_id="shop", role="app"))
     found = await checker.verify(token(tenant_id=None))
     assert (found.tenant_id, found.app_id, found.role, found.user_id) == ("acme", "shop", "app", None)
 
 
-async def test_all_tokens_of_one_user_count_as_one_credential() -> None:
+async def test_all_tokens_of_a_user_share_one_principal() -> None:
     first, second = await TOKENS.verify(token()), await TOKENS.verify(token(exp=int(time.time()) + 60))
     changed: list[dict[str, Any]] = [{"sub": "noor"}, {"tenant_id": "b"}, {"role": "admin"}]
     others = [await TOKENS.verify(token(**each)) for each in changed]
-    assert first == second  # a stream goes on with either
+    assert first == second  # a stream continues with either token
     assert first.expires_at != second.expires_at
     assert first.id not in {each.id for each in others}
 
 
-async def test_several_audiences_may_be_meant() -> None:
+async def test_a_token_may_have_several_audiences() -> None:
     assert (await TOKENS.verify(token(aud=["other", tokens.AUDIENCE]))).user_id == "maya"
 
 
@@ -130,24 +130,24 @@ async def test_several_audiences_may_be_meant() -> None:
         ({"role": "app", "sub": None}, "no sub"),
     ],
 )
-async def test_a_token_with_wrong_claims_is_refused_with_the_reason(changed: dict[str, Any], reason: str) -> None:
+async def test_a_token_with_wrong_claims_is_rejected_with_the_reason(changed: dict[str, Any], reason: str) -> None:
     assert reason in await verify_error(token(**changed))
 
 
-async def test_an_unsigned_token_is_refused() -> None:
+async def test_an_unsigned_token_is_rejected() -> None:
     for algorithm in ("none", "None", "NONE", "nOnE", ""):
         assert "algorithm" in await verify_error(unsigned(claims(), {"alg": algorithm, "kid": "one"}))
     assert "algorithm" in await verify_error(unsigned(claims(), {"kid": "one"}))
 
 
-async def test_a_public_key_is_no_shared_secret() -> None:
+async def test_a_public_key_is_not_accepted_as_a_shared_secret() -> None:
     start = unsigned(claims(), {"alg": "HS256", "kid": "one"}).rpartition(".")[0]
     for secret in (tokens.public_pem(), tokens.public_pem().strip(), b""):
         signature_bytes = hmac.new(secret, start.encode(), hashlib.sha256).digest()
         assert "algorithm" in await verify_error(f"{start}.{jwt.utils.base64url_encode(signature_bytes).decode()}")
 
 
-async def test_a_key_is_used_for_its_own_kind_of_algorithm() -> None:
+async def test_a_key_only_verifies_its_own_algorithms() -> None:
     checker = JwtVerifier(settings(jwks=jwks(jwk("one"), jwk("two", "ES256"))))
     assert "algorithm" in await verify_error(signed(claims(), {"alg": "ES256", "kid": "one"}), checker)
     narrow = JwtVerifier(settings(jwks=jwks(jwk("one", alg="RS512"))))
@@ -156,7 +156,7 @@ async def test_a_key_is_used_for_its_own_kind_of_algorithm() -> None:
     assert "algorithm" in await verify_error(token(), only)
 
 
-async def test_a_signature_of_another_key_is_refused() -> None:
+async def test_a_signature_of_another_key_is_rejected() -> None:
     assert "signature" in await verify_error(token(number=2))
     good = token()
     start, _, signature = good.rpartition(".")
@@ -167,7 +167,7 @@ async def test_a_signature_of_another_key_is_refused() -> None:
     assert "signature" in await verify_error(f"{header}.{other}.{signature}")
 
 
-async def test_a_token_names_its_key_unless_there_is_one_alone() -> None:
+async def test_a_token_without_key_id_needs_an_issuer_with_one_key() -> None:
     assert (await TOKENS.verify(token(kid=None))).user_id == "maya"
     several = JwtVerifier(settings(jwks=jwks(jwk("one"), jwk("two", number=2))))
     assert "kid" in await verify_error(token(kid=None), several)
@@ -189,18 +189,18 @@ async def test_a_token_names_its_key_unless_there_is_one_alone() -> None:
         7,
     ],
 )
-async def test_a_strange_header_is_refused(header: Any) -> None:
+async def test_a_malformed_token_header_is_rejected(header: Any) -> None:
     await verify_error(signed(claims(), header))
 
 
-async def test_a_payload_that_is_no_object_is_refused() -> None:
+async def test_a_payload_that_is_not_an_object_is_rejected() -> None:
     for payload in (b"[]", b"7", b"null", b"{", b"\xff\xfe", b"[" * 5_000, b'{"exp": ' + b"9" * 5_000 + b"}"):
         assert "cannot be parsed" in await verify_error(signed(payload, {"alg": "RS256", "kid": "one"}))
     nested = b'{"alg":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
     await verify_error(unsigned(claims(), nested))
 
 
-async def test_keys_in_a_token_s_own_header_are_not_used() -> None:
+async def test_keys_in_a_tokens_header_are_ignored() -> None:
     header = {
         "alg": "RS256",
         "kid": "evil",
@@ -212,30 +212,30 @@ async def test_keys_in_a_token_s_own_header_are_not_used() -> None:
     assert "signature" in await verify_error(signed(claims(), {**header, "kid": "one"}, number=2))
 
 
-async def test_a_token_that_is_too_long_is_not_looked_at() -> None:
+async def test_a_token_that_is_too_long_is_rejected_unparsed() -> None:
     assert "limit" in await verify_error(token(more="x" * 20_000))
 
 
 @given(st.text(max_size=200) | st.from_regex(r"[A-Za-z0-9_-]{0,40}(\.[A-Za-z0-9_-]{0,40}){0,4}", fullmatch=True))
 @hypothesis_settings(max_examples=200)
-async def test_whatever_is_no_token_is_refused(text: str) -> None:
+async def test_arbitrary_strings_are_rejected_as_tokens(text: str) -> None:
     with pytest.raises(NotAuthenticatedError):
         await TOKENS.verify(text)
 
 
-async def test_a_token_that_was_checked_is_good_until_it_ends_and_not_longer() -> None:
+async def test_a_cached_token_is_accepted_only_until_it_expires() -> None:
     now = time.time()
     moment = [now]
     checker = JwtVerifier(settings(leeway_seconds=0), timer=lambda: moment[0])
     short = token(exp=int(now) + 1)
     assert (await checker.verify(short)).user_id == "maya"
-    checker._keys = IssuerKeys(None)  # it is known without them
+    checker._keys = IssuerKeys(None)  # the cached token needs no keys
     assert (await checker.verify(short)).user_id == "maya"
     moment[0] = now + 2
     await verify_error(short, checker)
 
 
-async def test_only_so_many_checked_tokens_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_token_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from tellback.server import auth as module
 
     monkeypatch.setattr(module, "MAX_CACHED_TOKENS", 3)
@@ -245,7 +245,7 @@ async def test_only_so_many_checked_tokens_are_held(monkeypatch: pytest.MonkeyPa
     assert len(checker._cache) == 3
 
 
-def test_settings_that_would_let_anyone_in_are_refused() -> None:
+def test_insecure_jwt_settings_are_rejected() -> None:
     good = settings()
     for changed in (
         {"algorithms": ("HS256",)},
@@ -274,7 +274,7 @@ def test_settings_that_would_let_anyone_in_are_refused() -> None:
 
 
 class Issuer:
-    """Gives what it has, counts how often, and has a clock of its own."""
+    """An issuer that serves its keys, counts the fetches, and has its own clock."""
 
     def __init__(self, *kids: str) -> None:
         self.kids = kids
@@ -289,31 +289,31 @@ class Issuer:
         self.fetches += 1
         await self.may_answer.wait()
         if self.fails:
-            raise OSError("no way there")
+            raise OSError("unreachable")
         return jwks(*(jwk(kid) for kid in self.kids))
 
     async def has_key(self, kid: str | None) -> bool:
         return await self.keys.find(kid, "RS256") is not None
 
 
-async def test_keys_are_fetched_once_and_used_many_times() -> None:
+async def test_issuer_keys_are_fetched_once_and_reused() -> None:
     issuer = Issuer("one")
     assert all([await issuer.has_key("one") for _ in range(20)])
     assert issuer.fetches == 1
 
 
-async def test_many_requests_wait_for_one_fetch() -> None:
+async def test_concurrent_requests_share_one_fetch() -> None:
     issuer = Issuer("one")
     issuer.may_answer.clear()
     asking = [asyncio.create_task(issuer.has_key("one")) for _ in range(50)]
     await asyncio.sleep(0)
-    asking[0].cancel()  # whoever gives up does not take the others along
+    asking[0].cancel()  # a cancelled request does not cancel the others
     issuer.may_answer.set()
     assert await asyncio.gather(*asking[1:]) == [True] * 49
     assert issuer.fetches == 1
 
 
-async def test_a_new_key_is_found_but_unknown_ones_do_not_drive_fetches() -> None:
+async def test_a_new_key_is_fetched_but_unknown_key_ids_do_not_cause_more_fetches() -> None:
     issuer = Issuer("one")
     assert await issuer.has_key("one")
     assert not any([await issuer.has_key(f"garbage {number}") for number in range(100)])
@@ -326,7 +326,7 @@ async def test_a_new_key_is_found_but_unknown_ones_do_not_drive_fetches() -> Non
     assert issuer.fetches == 2
 
 
-async def test_keys_stay_in_use_while_they_cannot_be_fetched(caplog: pytest.LogCaptureFixture) -> None:
+async def test_old_keys_remain_in_use_while_fetches_fail(caplog: pytest.LogCaptureFixture) -> None:
     issuer = Issuer("one")
     assert await issuer.has_key("one")
     issuer.fails = True
@@ -337,12 +337,12 @@ async def test_keys_stay_in_use_while_they_cannot_be_fetched(caplog: pytest.LogC
     assert "keeping the old ones" in caplog.text
 
 
-async def test_a_key_that_was_taken_back_is_not_used_for_long() -> None:
+async def test_a_withdrawn_key_is_soon_rejected() -> None:
     issuer = Issuer("one")
     assert await issuer.has_key("one")
     issuer.kids = ("two",)
     issuer.now += module.FRESH_SECONDS
-    assert await issuer.has_key("one")  # and they are fetched meanwhile
+    assert await issuer.has_key("one")  # the keys are fetched in the background
     await asyncio.sleep(0.01)
     assert not await issuer.has_key("one")
     issuer.kids = ("three",)
@@ -350,7 +350,7 @@ async def test_a_key_that_was_taken_back_is_not_used_for_long() -> None:
     assert not await issuer.has_key("two")
 
 
-async def test_without_any_keys_a_token_may_be_good_all_the_same() -> None:
+async def test_without_any_keys_the_issuer_is_reported_as_unavailable() -> None:
     issuer = Issuer("one")
     issuer.fails = True
     for _ in range(10):
@@ -362,7 +362,7 @@ async def test_without_any_keys_a_token_may_be_good_all_the_same() -> None:
     assert await issuer.has_key("one")
 
 
-async def test_a_set_without_any_key_changes_nothing() -> None:
+async def test_an_empty_key_set_keeps_the_old_keys() -> None:
     issuer = Issuer("one")
     assert await issuer.has_key("one")
     issuer.kids = ()
@@ -371,7 +371,7 @@ async def test_a_set_without_any_key_changes_nothing() -> None:
     assert await issuer.has_key("one")
 
 
-def test_only_keys_that_verify_are_read() -> None:
+def test_only_verification_keys_are_parsed() -> None:
     weak = json.loads(RSAAlgorithm.to_jwk(rsa.generate_private_key(65537, 1024).public_key()))
     private = {**json.loads(RSAAlgorithm.to_jwk(private_key())), "kid": "private", "key_ops": ["verify"]}
     raw_keys = [
@@ -401,7 +401,7 @@ Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 @pytest.fixture
 def serve_handler() -> Iterator[Callable[[Handler], str]]:
-    """Serves what a function writes; gives the address."""
+    """Serve the output of a function, and yield the URL."""
     servers: list[http.server.ThreadingHTTPServer] = []
 
     def serve(handle: Handler) -> str:
@@ -435,17 +435,17 @@ def _respond_with(body: bytes, status: int = 200, **headers: str) -> Handler:
     return handle
 
 
-def test_keys_come_from_their_address(serve_handler: Callable[[Handler], str]) -> None:
+def test_keys_are_fetched_from_the_jwks_url(serve_handler: Callable[[Handler], str]) -> None:
     assert parse_jwks(fetch_jwks(serve_handler(_respond_with(json.dumps(jwks()).encode()))))[0].kid == "one"
 
 
-def test_an_address_that_leads_elsewhere_is_not_followed(serve_handler: Callable[[Handler], str]) -> None:
+def test_redirects_of_the_jwks_url_are_not_followed(serve_handler: Callable[[Handler], str]) -> None:
     other_url = serve_handler(_respond_with(json.dumps(jwks()).encode()))
     with pytest.raises(OSError, match="302"):
         fetch_jwks(serve_handler(_respond_with(b"", 302, Location=other_url)))
 
 
-def test_an_answer_without_an_end_is_given_up(serve_handler: Callable[[Handler], str]) -> None:
+def test_a_jwks_response_that_is_too_large_or_slow_is_aborted(serve_handler: Callable[[Handler], str]) -> None:
     finished = threading.Event()
 
     def drip_bytes(request: http.server.BaseHTTPRequestHandler) -> None:
@@ -473,7 +473,9 @@ def test_an_answer_without_an_end_is_given_up(serve_handler: Callable[[Handler],
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b"7", b"\xff", b"[" * 100_000, b'{"keys": [' + b"{" * 9_000])
-async def test_what_is_no_key_set_is_a_failed_fetch(serve_handler: Callable[[Handler], str], body: bytes) -> None:
+async def test_a_malformed_key_set_counts_as_a_failed_fetch(
+    serve_handler: Callable[[Handler], str], body: bytes
+) -> None:
     url = serve_handler(_respond_with(body))
     keys = IssuerKeys(lambda: asyncio.to_thread(fetch_jwks, url))
     with pytest.raises(RemoteUnavailableError):

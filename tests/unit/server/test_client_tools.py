@@ -1,4 +1,4 @@
-"""Schemas of tools that callers describe: what is none is refused, and none of them stops the server."""
+"""Schemas of client tools: invalid ones are rejected, and none can stop the server."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ schemas = st.recursive(leaves, _schemas, max_leaves=6)
 @example(schema={"type": ["string", "string"]})
 @example(schema={"minLength": 2.0})
 @example(schema={"dependencies": {"a": ["b"], "c": {"type": 7}}})
-def test_what_a_validator_takes_is_taken_and_nothing_else(schema: Any) -> None:
+def test_schemas_are_accepted_exactly_if_the_validator_accepts_them(schema: Any) -> None:
     try:
         Draft202012Validator.check_schema(schema, format_checker=FormatChecker(formats=()))
     except SchemaError:
@@ -79,7 +79,7 @@ def test_what_a_validator_takes_is_taken_and_nothing_else(schema: Any) -> None:
 
 
 @given(value=st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2), inner)))
-def test_values_are_counted_to_the_last(value: Any) -> None:
+def test_all_nested_values_are_counted(value: Any) -> None:
     found = [value for _, value in iter_values(value, 10**6)]
     nested_count = sum(len(value) for value in found if isinstance(value, dict | list))
     assert len(found) == nested_count + 1
@@ -103,7 +103,7 @@ def test_patterns_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled == []
 
 
-def test_schemas_are_bounded_over_all_tools() -> None:
+def test_the_total_size_of_all_schemas_is_limited() -> None:
     half: dict[str, Any] = {"properties": {f"p{number}": {} for number in range(MAX_SCHEMA_NODES // 2)}}
     build_client_tools([tool(half)])
     with pytest.raises(RequestTooLargeError, match=f"more than {MAX_SCHEMA_NODES} values"):
@@ -114,7 +114,7 @@ def test_schemas_are_bounded_over_all_tools() -> None:
         build_client_tools([tool(long), tool(long, "another")])
 
 
-def test_a_schema_that_is_none_is_named() -> None:
+def test_an_invalid_schema_is_reported_with_its_tool() -> None:
     with pytest.raises(InvalidArgumentError, match=r"'lookup' are not a valid JSON schema: 'type' is array, boolean"):
         build_client_tools([tool({"type": [{"a": number} for number in range(900)]})])
     nested: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def test_a_schema_that_is_none_is_named() -> None:
 
 
 @pytest.mark.parametrize("path", ["/ai-conversations/chat", "/v1/chat/completions"])
-async def test_a_request_with_large_schemas_is_refused_and_one_with_a_costly_pattern_taken(path: str) -> None:
+async def test_large_schemas_are_rejected_and_costly_patterns_accepted(path: str) -> None:
     def body(parameters: dict[str, Any]) -> dict[str, Any]:
         if path.startswith("/v1"):
             function = {"type": "function", "function": {"name": "lookup", "parameters": parameters}}

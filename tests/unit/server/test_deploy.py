@@ -1,4 +1,4 @@
-"""What is in deploy/ fits what there is."""
+"""The files in deploy/ match the options and the repository."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLE = (DEPLOY / "tellback.env.example").read_text()
 
 
 class Unit(configparser.RawConfigParser):
-    """Names may come several times."""
+    """Parse a unit file, whose names may repeat."""
 
     def optionxform(self, optionstr: str) -> str:
         return optionstr
@@ -36,7 +36,7 @@ def unit() -> Unit:
 
 
 def variables() -> set[str]:
-    """What `tellback serve` reads from the environment."""
+    """The environment variables that `tellback serve` reads."""
     command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     return {str(option.envvar) for option in command.params if getattr(option, "envvar", None)}
 
@@ -46,21 +46,21 @@ def shutdown_seconds() -> float:
     return next(float(option.default) for option in command.params if option.name == "shutdown_seconds")
 
 
-def test_every_option_can_be_given_in_the_environment() -> None:
+def test_every_option_has_an_environment_variable() -> None:
     command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     without = {option.name for option in command.params if not getattr(option, "envvar", None)}
     assert without <= {"verbose", "help"}
 
 
 @pytest.mark.parametrize("text", [UNIT, CONTAINER, EXAMPLE], ids=["unit", "container", "example"])
-def test_settings_are_those_that_are_read(text: str) -> None:
+def test_deployment_files_only_set_known_variables(text: str) -> None:
     names = set(re.findall(r"\bTELLBACK_[A-Z_]+", text))
     assert names
     assert names - {"TELLBACK_LOG_FORMAT"} <= variables()
     assert "TELLBACK_LOG_FORMAT" in variables()
 
 
-def test_the_unit_is_locked_down_and_gives_turns_their_time() -> None:
+def test_the_systemd_unit_is_sandboxed_and_waits_for_turns() -> None:
     service = unit()["Service"]
     for name in ("DynamicUser", "NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID"):
         assert service[name] == "yes"
@@ -72,7 +72,7 @@ def test_the_unit_is_locked_down_and_gives_turns_their_time() -> None:
     assert service["ExecStart"].split()[1:] == ["serve"]
 
 
-def test_systemd_has_nothing_to_say_about_the_unit(tmp_path: Path) -> None:
+def test_systemd_reports_no_problem_with_the_unit(tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd is not installed here")
@@ -89,7 +89,7 @@ def commands() -> list[tuple[str, str]]:
     return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1].strip()) for line in lines]
 
 
-def test_the_container_is_made_of_what_there_is() -> None:
+def test_the_container_copies_only_existing_files() -> None:
     for name, arguments in commands():
         if name == "COPY":
             for source in arguments.split()[:-1]:
@@ -100,7 +100,7 @@ def test_the_container_is_made_of_what_there_is() -> None:
     assert {"cli", "server", "mcp", "postgres"} <= set(extras.split(","))
 
 
-def test_the_container_runs_the_server_as_nobody_special() -> None:
+def test_the_container_runs_the_server_as_an_unprivileged_user() -> None:
     instructions = dict(commands())
     assert instructions["USER"] not in ("root", "0")
     assert json.loads(instructions["ENTRYPOINT"]) == ["tellback"]
@@ -110,7 +110,7 @@ def test_the_container_runs_the_server_as_nobody_special() -> None:
     assert instructions["FROM"] == "python:3.12-slim"
 
 
-def test_the_containers_health_check_is_python_that_runs() -> None:
+def test_the_containers_health_check_is_valid_python() -> None:
     check = dict(commands())["HEALTHCHECK"]
     program, flag, code = json.loads(check.partition("CMD ")[2])
     assert (program, flag) == ("python", "-c")

@@ -1,4 +1,4 @@
-"""Whatever a body or a query holds, the answer tells what is wrong with it; the server never fails."""
+"""Arbitrary bodies and queries are reported as client errors and never cause a server error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 PARTS = ("/ai-memory", "/ai-working-context", "/ai-conversations")
 SLOW = ("/extractions/wait", "/run-turn", "/chat", "/events")
-"""What waits, or asks a model."""
+"""Operations that wait or call a model."""
 
 leaves = st.one_of(
     st.none(),
@@ -43,12 +43,12 @@ JSON = {"Content-Type": "application/json"}
 
 
 def encode_body(body: Any) -> bytes:
-    """A body as JSON, which has numbers that nobody can hold."""
+    """Encode a body as JSON, including numbers out of range."""
     return json.dumps(body).replace("Infinity", "1e999").encode()
 
 
 class RunningServer:
-    """A server with something in it, and what its description says can be asked of it."""
+    """A server with sample data, and its OpenAPI document."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
@@ -85,14 +85,14 @@ class RunningServer:
         }
 
     def fields(self, operation: dict[str, Any]) -> list[str]:
-        """The names that a body may have."""
+        """Return the field names of a body."""
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
         references = [body, *body.get("anyOf", [])]
         names = [each["$ref"].rpartition("/")[2] for each in references if "$ref" in each]
         return [name for each in names for name in self.described["components"]["schemas"][each].get("properties", {})]
 
     def path(self, path: str) -> str:
-        """A path with ids of things that are there."""
+        """Fill a path with existing ids."""
         parts = path.split("/")
         return "/".join(
             self.ids.get(parts[n - 1], "x") if part.startswith("{") else part for n, part in enumerate(parts)
@@ -114,7 +114,9 @@ def running_server() -> Iterator[RunningServer]:
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_no_body_and_no_query_makes_the_server_fail(running_server: RunningServer, data: st.DataObject) -> None:
+def test_arbitrary_bodies_and_queries_never_cause_a_server_error(
+    running_server: RunningServer, data: st.DataObject
+) -> None:
     method, path, operation = data.draw(st.sampled_from(running_server.operations))
     names = running_server.fields(operation)
     real = st.sampled_from([*running_server.ids.values()])
@@ -129,7 +131,7 @@ def test_no_body_and_no_query_makes_the_server_fail(running_server: RunningServe
     assert answer.status_code < 500, f"{method} {path} {query} {body!r:.500}: {answer.text[:500]}"
 
 
-def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(running_server: RunningServer) -> None:
+def test_every_operation_has_a_name_a_description_and_error_responses(running_server: RunningServer) -> None:
     names = [operation["operationId"] for _, _, operation in running_server.operations]
     assert len(names) == len(set(names))
     for method, path, operation in running_server.operations:
@@ -139,7 +141,7 @@ def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(run
             assert "404" in operation["responses"], f"{method} {path}"
 
 
-async def test_numbers_that_nobody_can_hold_are_refused() -> None:
+async def test_numbers_out_of_range_are_rejected() -> None:
     async with Tellback(":memory:", embedder=None, worker=False) as tb:
         app = create_app(tb, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
@@ -162,7 +164,7 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
                 assert (answer.status_code, "too large for a number" in answer.text) == (status, True), answer.text
 
 
-async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
+async def test_a_body_with_too_many_values_is_rejected_quickly() -> None:
     async with Tellback(":memory:", embedder=None, worker=False) as tb:
         app = create_app(tb, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
@@ -189,7 +191,7 @@ async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
                 assert len(answer.content) < 200_000
 
 
-async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_imported() -> None:
+async def test_a_thousand_messages_with_all_fields_can_be_imported() -> None:
     usage = {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3, "costUsd": 0.1, "latencyMs": 4, "cachedTokens": 0}
     usage_fields = {"cacheWriteTokens": 0, "reasoningTokens": 0, "provider": "anthropic", "model": "m"}
     message = {

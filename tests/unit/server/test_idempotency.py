@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the same request is done once, and answered the same."""
+"""`Idempotency-Key`: a repeated request is processed once and gets the same response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def count_conversations(tb: Tellback, user: str = "maya") -> int:
     return len(await tb.user(user).conversations.list())
 
 
-async def test_a_request_that_comes_again_is_done_once(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_a_repeated_request_is_processed_once(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     repeated = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     assert (repeated.status_code, repeated.content) == (first.status_code, first.content)
@@ -54,14 +54,16 @@ async def test_a_request_that_comes_again_is_done_once(tb: Tellback, maya: httpx
     assert await count_conversations(tb) == 1
 
 
-async def test_without_a_key_or_with_another_each_request_is_new(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_requests_without_a_key_or_with_different_keys_are_independent(
+    tb: Tellback, maya: httpx2.AsyncClient
+) -> None:
     for headers in (None, None, KEY, {"Idempotency-Key": "k-2"}):
         assert (await maya.post("/ai-conversations", json=CHAT, headers=headers)).status_code == 201
     assert await count_conversations(tb) == 4
 
 
 @pytest.mark.parametrize("change", ["body", "query", "path"])
-async def test_a_key_is_for_one_request(tb: Tellback, maya: httpx2.AsyncClient, change: str) -> None:
+async def test_a_key_cannot_be_reused_for_another_request(tb: Tellback, maya: httpx2.AsyncClient, change: str) -> None:
     await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     path = {"query": "/ai-conversations?x=1", "path": "/ai-memory/spaces"}.get(change, "/ai-conversations")
     body = {"namespace": "other"} if change == "body" else CHAT
@@ -71,7 +73,7 @@ async def test_a_key_is_for_one_request(tb: Tellback, maya: httpx2.AsyncClient, 
     assert await count_conversations(tb) == 1
 
 
-async def test_a_request_that_is_being_answered_is_not_begun_again(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_a_running_request_is_not_started_again(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     answers = await asyncio.gather(*(maya.post("/ai-conversations", json=CHAT, headers=KEY) for _ in range(8)))
     assert await count_conversations(tb) == 1
     assert {each.status_code for each in answers} <= {201, 409}
@@ -79,7 +81,7 @@ async def test_a_request_that_is_being_answered_is_not_begun_again(tb: Tellback,
     assert len({each.json()["id"] for each in answers if each.status_code == 201}) == 1
 
 
-async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
+async def test_repeating_a_running_request_is_a_conflict(
     tb: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create, started, may_continue = tb.store.conversations.create, asyncio.Event(), asyncio.Event()
@@ -101,7 +103,7 @@ async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).content == (await first).content
 
 
-async def test_a_problem_is_not_kept(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_error_responses_are_not_stored(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     wrong = await maya.post("/ai-conversations", json={"namespace": ""}, headers=KEY)
     assert wrong.status_code == 422
     assert (await maya.post("/ai-conversations", json={"nonsense": 1}, headers=KEY)).status_code == 422
@@ -110,7 +112,7 @@ async def test_a_problem_is_not_kept(tb: Tellback, maya: httpx2.AsyncClient) -> 
     assert await count_conversations(tb) == 1
 
 
-async def test_a_failure_of_the_server_is_not_kept(
+async def test_server_errors_are_not_stored(
     tb: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*args: Any) -> Any:
@@ -122,7 +124,7 @@ async def test_a_failure_of_the_server_is_not_kept(
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
 
 
-async def test_what_may_have_been_done_is_not_done_again_unseen(
+async def test_a_write_with_unknown_outcome_is_not_repeated(
     tb: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = tb.store.conversations.create
@@ -140,7 +142,7 @@ async def test_what_may_have_been_done_is_not_done_again_unseen(
 
 
 @pytest.mark.parametrize("is_turn", [False, True])
-async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
+async def test_a_cancelled_request_is_repeated_only_if_that_is_harmless(
     is_turn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = asyncio.Event()
@@ -168,11 +170,11 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
                 asking = asyncio.create_task(client.post(path, json=body, headers=KEY))
                 waiting = asyncio.create_task(started.wait())
                 await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
-                asking.cancel()  # in this process, the task of the caller is that of the server
+                asking.cancel()  # in process, the client's task is also the server's
                 [answer] = await asyncio.gather(asking, return_exceptions=True)
                 waiting.cancel()
         if is_turn:
-            assert isinstance(answer, asyncio.CancelledError), "it was asked again"
+            assert isinstance(answer, asyncio.CancelledError), "the model was called again"
             assert len(await tb.user("local").conversations.messages(conversation.id)) == 1
         else:
             assert isinstance(answer, httpx2.Response)
@@ -180,7 +182,7 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
             assert len(await tb.user("local").conversations.list()) == 2
 
 
-async def test_keys_of_users_are_apart(tb: Tellback, app: Any) -> None:
+async def test_users_may_use_the_same_key(tb: Tellback, app: Any) -> None:
     created = await tb.keys.create("app")
     ids = set()
     for user in ("maya", "omar"):
@@ -190,7 +192,7 @@ async def test_keys_of_users_are_apart(tb: Tellback, app: Any) -> None:
     assert (await count_conversations(tb), await count_conversations(tb, "omar")) == (1, 1)
 
 
-async def test_what_an_admin_was_answered_is_not_told_to_others(tb: Tellback, app: Any) -> None:
+async def test_an_admins_stored_response_is_not_returned_to_others(tb: Tellback, app: Any) -> None:
     for role in ("admin", "app", "user"):
         created = await tb.keys.create(role, user_id="maya" if role == "user" else None)
         async with app_client(app, created.secret, "maya") as client:
@@ -199,7 +201,7 @@ async def test_what_an_admin_was_answered_is_not_told_to_others(tb: Tellback, ap
     assert (await tb.user("maya").admin.export_user_data())["idempotent_responses"] == []
 
 
-async def test_what_admins_do_for_everyone_is_done_again(tb: Tellback, app: Any) -> None:
+async def test_admin_operations_on_all_users_are_not_stored(tb: Tellback, app: Any) -> None:
     created = await tb.keys.create("admin", tenant_id="acme")
     for _ in range(2):
         async with app_client(app, created.secret) as client:
@@ -208,7 +210,7 @@ async def test_what_admins_do_for_everyone_is_done_again(tb: Tellback, app: Any)
         assert "idempotency-replayed" not in answer.headers
 
 
-async def test_an_answer_without_a_body_comes_again(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_a_response_without_body_is_replayed(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     space = (await maya.post("/ai-memory/spaces", json={"name": "notes"})).json()
     answers = [await maya.delete(f"/ai-memory/spaces/{space['id']}", headers=KEY) for _ in range(2)]
     assert [each.status_code for each in answers] == [204, 204]
@@ -216,7 +218,7 @@ async def test_an_answer_without_a_body_comes_again(tb: Tellback, maya: httpx2.A
     assert answers[1].content == b""
 
 
-async def test_routes_with_a_way_of_their_own_keep_it(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_routes_that_handle_the_key_themselves_are_not_wrapped(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     conversation = (await maya.post("/ai-conversations", json=CHAT)).json()["id"]
     path = f"/ai-conversations/{conversation}/user-messages"
     answers = [await maya.post(path, json={"content": "Hi"}, headers=KEY) for _ in range(2)]
@@ -225,7 +227,7 @@ async def test_routes_with_a_way_of_their_own_keep_it(tb: Tellback, maya: httpx2
     assert answers[0].json()["idempotencyKey"] == "k-1"
 
 
-async def test_erasing_a_user_forgets_what_they_were_answered(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_erasing_a_user_deletes_the_stored_responses(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     await tb.user("maya").admin.delete_user_data(confirm=True)
     created = await tb.keys.create("user", user_id="maya")
@@ -235,13 +237,13 @@ async def test_erasing_a_user_forgets_what_they_were_answered(tb: Tellback, maya
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 501])
-async def test_a_key_that_cannot_be_one_is_refused(tb: Tellback, maya: httpx2.AsyncClient, key: str) -> None:
+async def test_an_invalid_key_is_rejected(tb: Tellback, maya: httpx2.AsyncClient, key: str) -> None:
     answer = await maya.post("/ai-conversations", json=CHAT, headers={"Idempotency-Key": key})
     assert answer.status_code == 422
     assert await count_conversations(tb) == 0
 
 
-def test_the_header_is_described_where_it_is_taken() -> None:
+def test_the_header_is_documented_for_operations_that_accept_it() -> None:
     paths = create_app(Tellback(":memory:"), ServerSettings()).openapi()["paths"]
     for path, methods in paths.items():
         for method, described in methods.items():
@@ -257,8 +259,8 @@ def test_the_header_is_described_where_it_is_taken() -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["x", "y", "z"])), max_size=12))
-def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> None:
-    """Whatever comes in whatever order: one conversation for each key, of the namespace that came first with it."""
+def test_concurrent_requests_create_one_conversation_per_key(requests: list[tuple[str, str]]) -> None:
+    """Concurrent requests create one conversation per key, in the namespace of the first request."""
 
     async def run() -> None:
         async with Tellback(":memory:", worker=False, embedder=None) as tb:
@@ -277,11 +279,11 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
     asyncio.run(run())
 
 
-def test_a_kept_answer_does_not_show_what_is_in_it() -> None:
+def test_a_stored_response_hides_its_body_in_its_repr() -> None:
     assert "secret" not in repr(StoredResponse(200, "application/json", b"secret"))
 
 
-async def test_an_erasure_is_of_whom_it_names_whatever_its_key(tb: Tellback, app: Any) -> None:
+async def test_erasures_of_different_users_with_one_key_are_both_processed(tb: Tellback, app: Any) -> None:
     created = await tb.keys.create("admin")
     for name in ("alice", "bob"):
         await tb.user(name).conversations.create("chat")
@@ -291,7 +293,7 @@ async def test_an_erasure_is_of_whom_it_names_whatever_its_key(tb: Tellback, app
         assert await count_conversations(tb, name) == 0
 
 
-async def test_nothing_of_an_erased_user_is_kept_for_admins(tb: Tellback, app: Any) -> None:
+async def test_an_admins_stored_responses_about_an_erased_user_are_deleted(tb: Tellback, app: Any) -> None:
     created, user_key = await tb.keys.create("admin"), await tb.keys.create("user", user_id="maya", name="zebra phone")
     async with app_client(app, created.secret) as admin:
         path = f"/ai-admin/keys/{user_key.key.id}"
@@ -300,7 +302,7 @@ async def test_nothing_of_an_erased_user_is_kept_for_admins(tb: Tellback, app: A
         assert (await admin.delete(path, headers=KEY)).status_code == 404
 
 
-async def test_a_key_of_a_turn_is_for_its_conversation(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_the_key_of_a_turn_is_scoped_to_its_conversation(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     tb._runtime.model = ScriptedModel([says("One."), says("Two.")])
     for text in ("One.", "Two."):
         conversation = await tb.user("maya").conversations.create("chat")
@@ -308,7 +310,7 @@ async def test_a_key_of_a_turn_is_for_its_conversation(tb: Tellback, maya: httpx
         assert answer.json()["text"] == text
 
 
-async def test_a_turn_that_waits_for_tools_is_not_given_again(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_a_turn_with_pending_tools_is_not_replayed(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     tb._runtime.model = ScriptedModel([calls("look"), says("Done."), says("Done before.")])
     conversation = await tb.user("maya").conversations.create("chat")
     path, body = f"/ai-conversations/{conversation.id}/run-turn", {"tools": [{"name": "look"}]}
@@ -319,7 +321,7 @@ async def test_a_turn_that_waits_for_tools_is_not_given_again(tb: Tellback, maya
     assert (retried["text"], retried["pending"]) == ("Done before.", [])
 
 
-async def test_a_turn_of_ones_own_is_appended_once(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_an_appended_turn_is_stored_once(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     conversation = await tb.user("maya").conversations.create("chat")
     body = {"userContent": "Hi", "assistant": {"content": "Hello!"}}
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The description of the interface is complete: every operation is explained, and its examples are what it says."""
+"""The OpenAPI document is complete: all operations are described, and all examples are valid."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ each_operation = pytest.mark.parametrize("operation", operations(), ids=_ids)
 
 
 def resolve_reference(value: dict[str, Any]) -> dict[str, Any]:
-    """What a reference of the document leads to."""
+    """Resolve a reference of the document."""
     while "$ref" in value:
         found: Any = DOCUMENT
         for part in value["$ref"].removeprefix("#/").split("/"):
@@ -48,7 +48,7 @@ def resolve_reference(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_validator(schema: dict[str, Any]) -> Draft202012Validator:
-    """A validator of a schema that refers to the document."""
+    """Return a validator for a schema of the document."""
     resource = Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
     registry: Registry[Any] = Registry().with_resource("urn:document", resource)
     return Draft202012Validator(
@@ -63,19 +63,19 @@ def _absolute(value: Any) -> Any:
 
 
 def iter_contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every body that goes in or out, by its media type."""
+    """Yield all request and response bodies with their media types."""
     yield from operation.get("requestBody", {}).get("content", {}).items()
     for answer in operation["responses"].values():
         yield from resolve_reference(answer).get("content", {}).items()
 
 
-def test_operations_are_called_as_what_they_do() -> None:
+def test_operation_ids_are_unique_and_plain() -> None:
     names = [each["operationId"] for _, _, each in operations()]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z][a-z_]+", name) for name in names)
 
 
-def test_schemas_have_plain_names() -> None:
+def test_schema_names_are_plain() -> None:
     assert [
         name for name in DOCUMENT["components"]["schemas"] if not re.fullmatch(r"[A-Z][A-Za-z]+(_\w+_)?", name)
     ] == []
@@ -87,7 +87,7 @@ def test_every_tag_is_described_and_used() -> None:
     assert {tag for _, _, each in operations() for tag in each["tags"]} == set(described)
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     for reference in set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(DOCUMENT))):
         assert resolve_reference({"$ref": reference})
 
@@ -100,7 +100,7 @@ def test_every_schema_is_used() -> None:
 
 
 @each_operation
-def test_an_operation_says_what_it_is_for(operation: Operation) -> None:
+def test_every_operation_has_a_summary_and_a_description(operation: Operation) -> None:
     _, _, found = operation
     assert found["summary"]
     assert found["description"]
@@ -108,7 +108,7 @@ def test_an_operation_says_what_it_is_for(operation: Operation) -> None:
 
 
 @each_operation
-def test_an_operation_needs_a_credential_unless_it_is_public(operation: Operation) -> None:
+def test_only_public_operations_need_no_credential(operation: Operation) -> None:
     _, path, found = operation
     security = found.get("security", DOCUMENT["security"])
     if path in PUBLIC_PATHS:
@@ -132,7 +132,7 @@ def test_problems_are_described_with_their_media_type(operation: Operation) -> N
 
 
 @each_operation
-def test_an_operation_names_the_headers_it_takes_and_gives(operation: Operation) -> None:
+def test_operations_document_their_request_and_response_headers(operation: Operation) -> None:
     method, path, found = operation
     parameters = {resolve_reference(each)["name"] for each in found["parameters"]}
     assert "X-Request-Id" in parameters
@@ -148,7 +148,7 @@ def test_an_operation_names_the_headers_it_takes_and_gives(operation: Operation)
 
 
 @each_operation
-def test_what_goes_in_and_out_has_a_schema(operation: Operation) -> None:
+def test_every_body_has_a_schema(operation: Operation) -> None:
     _, _, found = operation
     for media, body in iter_contents(found):
         assert body.get("schema"), media
@@ -157,7 +157,7 @@ def test_what_goes_in_and_out_has_a_schema(operation: Operation) -> None:
 
 
 @each_operation
-def test_examples_are_as_their_schemas_say(operation: Operation) -> None:
+def test_examples_match_their_schemas(operation: Operation) -> None:
     _, _, found = operation
     for media, body in iter_contents(found):
         if media == "application/json" and body["schema"] != {"type": "object"} and "ErrorOut" not in str(body):
@@ -168,7 +168,7 @@ def test_examples_are_as_their_schemas_say(operation: Operation) -> None:
             make_validator(each["schema"]).validate(example)
 
 
-def test_examples_of_fields_are_as_the_fields_say() -> None:
+def test_field_examples_match_their_fields() -> None:
     for name, schema in DOCUMENT["components"]["schemas"].items():
         for field, described in schema.get("properties", {}).items():
             for example in described.get("examples", ()):
@@ -176,7 +176,7 @@ def test_examples_of_fields_are_as_the_fields_say() -> None:
                 assert problems == [], f"{name}.{field}"
 
 
-def test_what_streams_is_declared_as_a_stream() -> None:
+def test_streaming_operations_are_declared_as_streams() -> None:
     declared = {
         each["operationId"]
         for _, _, each in operations()
@@ -187,7 +187,7 @@ def test_what_streams_is_declared_as_a_stream() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STREAMS - {"create_chat_completion"}))
-def test_a_stream_shows_its_events_as_their_schemas_say(name: str) -> None:
+def test_stream_examples_match_their_event_schemas(name: str) -> None:
     [operation] = [each for _, _, each in operations() if each["operationId"] == name]
     media = operation["responses"]["200"]["content"]["text/event-stream"]
     events = [parse_frame(piece) for piece in media["example"].encode().removesuffix(b"\n\n").split(b"\n\n")]
@@ -197,13 +197,13 @@ def test_a_stream_shows_its_events_as_their_schemas_say(name: str) -> None:
     assert media["x-events"]["error"] == {"$ref": "#/components/schemas/Problem"}
 
 
-def test_events_of_the_feed_and_of_sessions_are_told_apart() -> None:
+def test_feed_events_and_session_events_have_different_schemas() -> None:
     schemas = DOCUMENT["components"]["schemas"]
     assert "position" in schemas["ChangeWire"]["properties"]
     assert "creationUtc" in schemas["SessionEventWire"]["properties"]
 
 
-async def test_the_document_is_written_once_and_has_a_tag() -> None:
+async def test_the_document_is_cached_and_has_an_etag() -> None:
     async with app_client(APP) as client:
         first, second = await client.get("/openapi.json"), await client.get("/openapi.json")
         unchanged = await client.get("/openapi.json", headers={"If-None-Match": first.headers["ETag"]})
@@ -214,11 +214,11 @@ async def test_the_document_is_written_once_and_has_a_tag() -> None:
     assert page.status_code == 200
     assert "/openapi.json" in page.text
     assert all(path in page.text for path in DOCUMENT["paths"])
-    assert "//" not in page.text.replace("<!doctype", "")  # it loads nothing from anywhere
+    assert "//" not in page.text.replace("<!doctype", "")  # the page loads nothing
     assert APP.openapi() is APP.openapi()
 
 
-async def test_the_document_names_the_path_the_app_is_served_under() -> None:
+async def test_the_document_contains_the_root_path_of_the_app() -> None:
     app = create_app(Tellback(":memory:"), ServerSettings(open=True))
     app.root_path = "/memory"
     async with app_client(app) as client:

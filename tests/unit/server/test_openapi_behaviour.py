@@ -1,4 +1,4 @@
-"""What the contract says is so, where it was not at first: methods of a path, and values taken for what they are."""
+"""The server matches its OpenAPI document: allowed methods and strict types."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def rest(tb: Tellback) -> AsyncIterator[RestClient]:
         ("/health/live", "GET"),
     ],
 )
-async def test_a_method_that_a_path_has_not_is_told_which_it_has(rest: RestClient, path: str, methods: str) -> None:
+async def test_an_unsupported_method_reports_the_allowed_methods(rest: RestClient, path: str, methods: str) -> None:
     answer = await rest.put(path)
     assert expect_json(answer, 405)["detail"] == f"Method not allowed. Allowed: {methods}."
     assert answer.headers["Allow"] == methods
@@ -55,35 +55,33 @@ async def test_a_method_that_a_path_has_not_is_told_which_it_has(rest: RestClien
     ],
     ids=str,
 )
-async def test_a_text_like_a_number_or_a_number_like_a_moment_is_refused(
-    rest: RestClient, wrong: dict[str, Any]
-) -> None:
+async def test_strings_as_numbers_and_numbers_as_dates_are_rejected(rest: RestClient, wrong: dict[str, Any]) -> None:
     space = expect_json(await rest.post("/ai-memory/spaces", json={}), 201)["id"]
     problem = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "x", **wrong}), 422)
     assert problem["errors"][0]["at"] == f"body.{next(iter(wrong))}"
 
 
-async def test_a_whole_number_is_a_number_where_parts_are_taken(rest: RestClient) -> None:
+async def test_integers_are_accepted_for_float_fields(rest: RestClient) -> None:
     space = expect_json(await rest.post("/ai-memory/spaces", json={}), 201)["id"]
     atom = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "x", "confidence": 1}), 201)
     assert atom["confidence"] == 1.0
 
 
-async def test_a_message_cannot_be_dated_by_a_number(rest: RestClient) -> None:
+async def test_a_numeric_created_at_is_rejected(rest: RestClient) -> None:
     conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
     for moment in (0, "0", "2026-01-01T00:00:00"):
         body = {"content": "Hi", "createdAt": moment}
         assert expect_json(await rest.post(f"/ai-conversations/{conversation}/user-messages", json=body), 422)
 
 
-async def test_an_empty_key_is_no_key(rest: RestClient) -> None:
+async def test_an_empty_idempotency_key_is_rejected(rest: RestClient) -> None:
     conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
     for path in (f"{conversation}/user-messages", "chat"):
         answer = await rest.post(f"/ai-conversations/{path}", json={"content": "Hi"}, headers={"Idempotency-Key": ""})
         assert expect_json(answer, 422)
 
 
-async def test_a_decision_on_no_call_is_the_callers_mistake(rest: RestClient) -> None:
+async def test_a_decision_on_an_unknown_call_is_a_client_error(rest: RestClient) -> None:
     conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
     decision = {"approvals": {"call_1": True}}
     path = f"/ai-agents/{SPEC_AGENT}/invoke"

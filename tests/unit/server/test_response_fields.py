@@ -1,4 +1,4 @@
-"""The fields of every response, written out: a new field of a value is not sent by accident."""
+"""The fields of all responses, so that no new field is sent by accident."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ FIELDS = {
 
 
 def find_models(part: Any, schemas: dict[str, Any], found: set[str]) -> None:
-    """Add the names of the models that a part of the OpenAPI document refers to, also by way of others."""
+    """Collect the names of the models that a part of the document uses, directly or indirectly."""
     if isinstance(part, list):
         for each in part:
             find_models(each, schemas, found)

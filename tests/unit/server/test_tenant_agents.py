@@ -1,4 +1,4 @@
-"""Agents with routes by REST: each tenant, app and user has sessions and a memory of their own."""
+"""Agents with routes over REST: sessions and memory are separate for each tenant, app and user."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def client(
 
 
 def shared_by_all(kind: str, tb: Tellback) -> Any:
-    """Places for sessions that know of no tenants."""
+    """Session stores that do not know tenants."""
     if kind == "in the tellback":
         return Persistence(SqliteAdapter(tb))
     return {"own adapter": Persistence(InMemoryAdapter()), "own store": InMemorySessions(), "none": None}[kind]
 
 
 @pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
-async def test_users_of_the_same_name_in_two_tenants_share_no_session(tb: Tellback, kind: str) -> None:
+async def test_users_with_the_same_id_in_two_tenants_share_no_session(tb: Tellback, kind: str) -> None:
     prompts: list[str] = []
 
     async def record_prompt(request: Any) -> str:
@@ -71,7 +71,7 @@ async def test_users_of_the_same_name_in_two_tenants_share_no_session(tb: Tellba
 
 
 @pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
-async def test_another_user_cannot_go_on_with_a_session(tb: Tellback, kind: str) -> None:
+async def test_another_user_cannot_continue_a_session(tb: Tellback, kind: str) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=shared_by_all(kind, tb))
     app = create_app(tb, ServerSettings(rate_limit=None), agents=[agent], opens=False)
     body = {"sessionId": "web-42", "message": "Hi"}
@@ -83,7 +83,7 @@ async def test_another_user_cannot_go_on_with_a_session(tb: Tellback, kind: str)
         assert (await omar.get("/ai-agents/Plain/diagram", params={"sessionId": "web-42"})).status_code == 404
 
 
-async def test_an_id_that_looks_like_another_apps_opens_nothing(tb: Tellback) -> None:
+async def test_an_id_with_another_apps_prefix_is_rejected(tb: Tellback) -> None:
     adapter = InMemoryAdapter()
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(adapter))
     app = create_app(tb, ServerSettings(rate_limit=None), agents=[agent], opens=False)
@@ -97,7 +97,7 @@ async def test_an_id_that_looks_like_another_apps_opens_nothing(tb: Tellback) ->
         assert (await caller.get("/ai-agents/Plain/sessions")).status_code == 422
 
 
-async def test_sessions_of_code_beside_the_server_go_on_through_it(tb: Tellback) -> None:
+async def test_sessions_created_in_process_can_be_continued_over_rest(tb: Tellback) -> None:
     agent = Agent(
         "Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(InMemoryAdapter()), memory=tb
     )
@@ -107,7 +107,7 @@ async def test_sessions_of_code_beside_the_server_go_on_through_it(tb: Tellback)
     assert answer.json()["session"]["version"] == 2
 
 
-async def test_an_agent_made_for_one_user_serves_each_their_own_memory(tb: Tellback) -> None:
+async def test_an_agent_built_with_one_users_memory_uses_the_callers_memory(tb: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), memory=tb.user("author"))
     async with await client(tb, "user", "maya", agent) as caller:
         answer = await caller.post("/ai-agents/Plain/respond", json={"message": "I am Maya"})
@@ -116,7 +116,7 @@ async def test_an_agent_made_for_one_user_serves_each_their_own_memory(tb: Tellb
     assert len(await tb.user("maya").conversations.list()) == 1
 
 
-async def test_without_a_user_nobody_responds(tb: Tellback) -> None:
+async def test_responding_needs_a_user(tb: Tellback) -> None:
     created = await tb.keys.create("app")
     app = create_app(tb, ServerSettings(), agents=[TripSetup(None).agent], opens=False)
     async with app_client(app, created.secret) as caller:

@@ -1,4 +1,4 @@
-"""The guard: who is let in, for whom, and in which way they have to ask."""
+"""The auth middleware: which requests are accepted, and for which user."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def status_and_code(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-async def test_who_has_no_credential_is_told_what_to_send(tb: Tellback) -> None:
+async def test_a_request_without_credential_gets_a_401_that_says_what_to_send(tb: Tellback) -> None:
     answer = await send_request(make_server(tb))
     assert status_and_code(answer) == (401, "not-authenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -58,13 +58,13 @@ async def test_who_has_no_credential_is_told_what_to_send(tb: Tellback) -> None:
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "tb_x", "Bearer x y", "Bearer tb_" + "0" * 28]
 )
-async def test_what_is_no_credential_is_refused(tb: Tellback, header: str) -> None:
+async def test_malformed_credentials_are_rejected(tb: Tellback, header: str) -> None:
     answer = await send_request(make_server(tb), headers={"Authorization": header})
     assert status_and_code(answer) == (401, "not-authenticated")
     assert header.removeprefix("Bearer").strip() in ("", *header.split()) or header not in answer.text
 
 
-async def test_a_key_opens_until_it_is_revoked(tb: Tellback) -> None:
+async def test_a_key_is_accepted_until_it_is_revoked(tb: Tellback) -> None:
     app, created = make_server(tb), await tb.keys.create("app", tenant_id="acme")
     assert (await send_request(app, created.secret, "maya")).status_code == 200
     assert (
@@ -74,7 +74,7 @@ async def test_a_key_opens_until_it_is_revoked(tb: Tellback) -> None:
     assert status_and_code(await send_request(app, created.secret, "maya")) == (401, "not-authenticated")
 
 
-async def test_a_key_opens_until_it_expires(tb: Tellback) -> None:
+async def test_a_key_is_accepted_until_it_expires(tb: Tellback) -> None:
     app, created = make_server(tb), await tb.keys.create("app", expires_at=timedelta(hours=1))
     assert (await send_request(app, created.secret, "maya")).status_code == 200
     now = tb.clock
@@ -82,7 +82,7 @@ async def test_a_key_opens_until_it_expires(tb: Tellback) -> None:
     assert status_and_code(await send_request(app, created.secret, "maya")) == (401, "not-authenticated")
 
 
-async def test_a_token_and_a_key_open_the_same_server(tb: Tellback) -> None:
+async def test_a_server_accepts_both_tokens_and_keys(tb: Tellback) -> None:
     app, key = make_server(tb, jwt=tokens.settings()), (await tb.keys.create("app", tenant_id="acme")).secret
     response = await send_request(app, tokens.token(), method="POST", json={"namespace": "chat"})
     assert response.status_code == 201
@@ -101,11 +101,11 @@ async def test_a_token_and_a_key_open_the_same_server(tb: Tellback) -> None:
     )
 
 
-async def test_a_token_is_nothing_where_no_issuer_is_known(tb: Tellback) -> None:
+async def test_a_token_is_rejected_without_a_configured_issuer(tb: Tellback) -> None:
     assert status_and_code(await send_request(make_server(tb), tokens.token())) == (401, "not-authenticated")
 
 
-async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_caller(tb: Tellback) -> None:
+async def test_an_unreachable_issuer_is_a_503(tb: Tellback) -> None:
     app = make_server(tb, jwt=tokens.settings(jwks_url="http://127.0.0.1:1/keys"))
     answer = await send_request(app, tokens.token())
     assert status_and_code(answer) == (503, "issuer-unavailable")
@@ -113,27 +113,27 @@ async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_caller(tb: Te
     assert "127.0.0.1" not in answer.text
 
 
-async def test_a_key_for_one_user_is_for_no_other(tb: Tellback) -> None:
+async def test_a_users_key_cannot_act_for_another_user(tb: Tellback) -> None:
     app, secret = make_server(tb), (await tb.keys.create("user", user_id="maya")).secret
     assert (await send_request(app, secret)).status_code == 200
     assert (await send_request(app, secret, "maya")).status_code == 200
     assert status_and_code(await send_request(app, secret, "noor")) == (403, "not-allowed")
 
 
-async def test_a_key_for_any_user_needs_one_to_be_named(tb: Tellback) -> None:
+async def test_an_app_key_needs_the_user_header(tb: Tellback) -> None:
     app, secret = make_server(tb), (await tb.keys.create("app")).secret
     answer = await send_request(app, secret)
     assert status_and_code(answer) == (422, "invalid-argument")
     assert "X-Tellback-User" in answer.json()["detail"]
 
 
-async def test_the_credential_is_looked_at_before_anything_else(tb: Tellback) -> None:
+async def test_the_credential_is_checked_first(tb: Tellback) -> None:
     app = make_server(tb, body_bytes=10)
     for path in (PATH, "/nowhere", f"{PATH}/../x", "/mcp", "/docs/x", "/health"):
         assert status_and_code(await send_request(app, path=path, method="POST", content=b"x" * 1_000))[0] == 401
 
 
-async def test_a_stream_can_find_out_that_its_credential_has_ended(tb: Tellback) -> None:
+async def test_a_stream_can_check_whether_its_credential_is_still_valid(tb: Tellback) -> None:
     created = await tb.keys.create("app")
     stored: dict[str, Any] = {}
 
@@ -150,10 +150,10 @@ async def test_a_stream_can_find_out_that_its_credential_has_ended(tb: Tellback)
     assert not await stored["is_still_valid"]()
 
 
-async def test_too_many_requests_are_told_when_there_may_be_more(tb: Tellback) -> None:
+async def test_rate_limited_requests_get_a_retry_after_header(tb: Tellback) -> None:
     app, secret = make_server(tb, rate_limit=3), (await tb.keys.create("app")).secret
     answers = [await send_request(app, secret, "maya") for _ in range(8)]
-    assert 3 <= sum(each.status_code == 200 for each in answers) <= 6  # a minute may end meanwhile
+    assert 3 <= sum(each.status_code == 200 for each in answers) <= 6  # a new minute may begin meanwhile
     last = next(each for each in answers if each.status_code != 200)
     assert status_and_code(last) == (429, "rate-limited")
     assert 1 <= int(last.headers["retry-after"]) <= 60
@@ -161,16 +161,18 @@ async def test_too_many_requests_are_told_when_there_may_be_more(tb: Tellback) -
     assert (await send_request(app, path="/health/live")).status_code == 200
 
 
-async def test_one_who_guesses_has_to_wait_and_locks_out_nobody_behind_the_same_address(tb: Tellback) -> None:
+async def test_failed_logins_are_limited_without_locking_out_valid_credentials_of_the_same_address(
+    tb: Tellback,
+) -> None:
     app, good = make_server(tb, failure_limit=3), (await tb.keys.create("app")).secret
     statuses = [(await send_request(app, f"guess{number}", "maya")).status_code for number in range(10)]
     assert statuses[:3] == [401] * 3
     assert 429 in statuses
-    assert (await send_request(app, good, "maya")).status_code == 200  # though nobody has seen it before
+    assert (await send_request(app, good, "maya")).status_code == 200  # although this key is new
 
 
 class Waiting:
-    """An application that answers when it is told to."""
+    """An application that responds when the test lets it."""
 
     def __init__(self) -> None:
         self.active = 0
@@ -196,7 +198,7 @@ class Waiting:
                 await self.changed.wait()
 
 
-async def test_a_credential_has_so_many_requests_at_once(tb: Tellback) -> None:
+async def test_simultaneous_requests_of_a_credential_are_limited(tb: Tellback) -> None:
     settings, waiting = ServerSettings(concurrency=3), Waiting()
     guard = AuthMiddleware(waiting, ServerContext(tb, settings), Authenticator(tb, settings))
     one, other = [(await tb.keys.create("app")).secret for _ in range(2)]
@@ -223,7 +225,7 @@ async def test_a_credential_has_so_many_requests_at_once(tb: Tellback) -> None:
 
 
 @pytest.mark.parametrize("options", [{"open": True, "concurrency": 1}, {"concurrency": None}])
-async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(tb: Tellback, options: Any) -> None:
+async def test_requests_are_not_counted_without_a_limit_or_a_credential(tb: Tellback, options: Any) -> None:
     settings, waiting = ServerSettings(rate_limit=None, **options), Waiting()
     guard = AuthMiddleware(waiting, ServerContext(tb, settings), Authenticator(tb, settings))
     secret = None if settings.open else (await tb.keys.create("app")).secret
@@ -233,7 +235,7 @@ async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(tb: Te
     assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
 
 
-async def test_everyone_on_this_machine_may_use_an_open_server(tb: Tellback) -> None:
+async def test_local_requests_may_use_an_open_server(tb: Tellback) -> None:
     app = make_server(tb, open=True, rate_limit=1)
     for host in ("127.0.0.1:8765", "localhost:8765", "LOCALHOST", "[::1]:8765", "127.8.9.1"):
         assert (await send_request(app, headers={"Host": host})).status_code == 200
@@ -259,19 +261,19 @@ async def test_everyone_on_this_machine_may_use_an_open_server(tb: Tellback) -> 
         {"Origin": "http://[x"},
     ],
 )
-async def test_an_open_server_is_not_reached_in_other_ways(tb: Tellback, headers: dict[str, str]) -> None:
+async def test_an_open_server_rejects_proxied_and_foreign_requests(tb: Tellback, headers: dict[str, str]) -> None:
     answer = await send_request(make_server(tb, open=True), headers=headers)
     assert status_and_code(answer) == (403, "not-allowed")
     assert "evil" not in answer.text
 
 
-async def test_an_open_server_answers_its_own_page(tb: Tellback) -> None:
+async def test_an_open_server_accepts_requests_of_its_own_origin(tb: Tellback) -> None:
     app = make_server(tb, open=True, cors_origins=("http://localhost:3000",))
     for origin in ("http://127.0.0.1", "http://localhost:3000"):
         assert (await send_request(app, headers={"Origin": origin})).status_code == 200
 
 
-async def test_an_open_server_is_not_for_other_machines(tb: Tellback) -> None:
+async def test_an_open_server_rejects_other_machines(tb: Tellback) -> None:
     app = make_server(tb, open=True)
     for client, status in (("203.0.113.9", 403), ("::ffff:127.0.0.1", 200), ("::1", 200), ("127.0.0.1", 200)):
         transport = httpx2.ASGITransport(app, client=(client, 4711))
@@ -279,7 +281,7 @@ async def test_an_open_server_is_not_for_other_machines(tb: Tellback) -> None:
             assert (await there.get(PATH)).status_code == status
 
 
-async def test_only_the_names_that_are_allowed_are_answered(tb: Tellback) -> None:
+async def test_only_allowed_hosts_are_served(tb: Tellback) -> None:
     app = make_server(tb, allowed_hosts=("api.example.com", "*.example.org"))
     secret = (await tb.keys.create("app")).secret
     for host, status in (
@@ -296,7 +298,7 @@ async def test_only_the_names_that_are_allowed_are_answered(tb: Tellback) -> Non
     assert (await send_request(app, path="/health/live", headers={"Host": "10.0.0.3"})).status_code == 200
 
 
-async def test_pages_of_other_origins_read_nothing_unless_they_are_named(tb: Tellback) -> None:
+async def test_only_configured_cors_origins_can_read_responses(tb: Tellback) -> None:
     closed, cors_app = make_server(tb), make_server(tb, cors_origins=("https://app.example.com",))
     secret = (await tb.keys.create("app")).secret
     headers = "authorization,x-tellback-space,x-tellback-user"
@@ -319,7 +321,7 @@ async def test_pages_of_other_origins_read_nothing_unless_they_are_named(tb: Tel
     assert {"ETag", "Idempotency-Replayed"} <= {*response.headers["access-control-expose-headers"].split(", ")}
 
 
-def test_settings_that_open_a_server_by_mistake_are_refused() -> None:
+def test_insecure_server_settings_are_rejected() -> None:
     for origin in (
         "*",
         "https://*.example.com",
@@ -345,7 +347,7 @@ def test_settings_that_open_a_server_by_mistake_are_refused() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_host_can_be_read(host: str) -> None:
+def test_any_host_header_can_be_parsed(host: str) -> None:
     name = host_name(host)
     assert is_loopback(name) in (True, False)
     with suppress(NotAllowedError):
@@ -353,7 +355,7 @@ def test_any_host_can_be_read(host: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60))
-def test_a_user_s_name_comes_through_a_header_as_it_is(name: str) -> None:
+def test_user_ids_survive_the_header_encoding(name: str) -> None:
     principal = Principal("key_1", "acme", "default", "app")
     if not name.strip() or name == "*":
         return
@@ -362,20 +364,20 @@ def test_a_user_s_name_comes_through_a_header_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("user", ["%", "%4", "%zz", "%FF", "%ED%A0%80", "%00", "a%00b", "*", "%2A", "%20", "x" * 201])
-async def test_a_user_who_cannot_be_named_is_refused(tb: Tellback, user: str) -> None:
+async def test_an_invalid_user_header_is_rejected(tb: Tellback, user: str) -> None:
     answer = await send_request(
         make_server(tb), (await tb.keys.create("app")).secret, headers={"X-Tellback-User": user}
     )
     assert status_and_code(answer) == (422, "invalid-argument")
 
 
-async def test_no_name_of_a_user_is_taken_as_it_stands_beyond_ascii(tb: Tellback) -> None:
+async def test_non_ascii_user_headers_must_be_percent_encoded(tb: Tellback) -> None:
     headers = [(b"X-Tellback-User", "zoë".encode())]
     answer = await send_request(make_server(tb), (await tb.keys.create("app")).secret, headers=headers)
     assert status_and_code(answer) == (422, "invalid-argument")
 
 
-async def test_a_websocket_is_closed(tb: Tellback) -> None:
+async def test_websockets_are_closed(tb: Tellback) -> None:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -389,7 +391,7 @@ async def test_a_websocket_is_closed(tb: Tellback) -> None:
     assert [each["type"] for each in sent] == ["websocket.close"]
 
 
-async def test_the_server_starts_and_stops_through_the_guard() -> None:
+async def test_the_auth_middleware_passes_lifespan_events() -> None:
     app = create_app(Tellback(":memory:", worker=False), ServerSettings(open=True))
     asked_for: asyncio.Queue[Any] = asyncio.Queue()
     sent: list[str] = []
@@ -404,7 +406,7 @@ async def test_the_server_starts_and_stops_through_the_guard() -> None:
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_one_of_our_keys_counts_also_where_none_is_needed(tb: Tellback) -> None:
+async def test_an_api_key_is_checked_even_by_an_open_server(tb: Tellback) -> None:
     app = make_server(tb, open=True)
     created = await tb.keys.create("user", tenant_id="acme", user_id="maya")
     conversation = await tb.user("maya", "acme").conversations.create("chat")

@@ -1,4 +1,4 @@
-"""The reception: how a browser logs in, what it is let in to, and how that ends."""
+"""Browser authentication: login, access to pages, and logout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EYES = {"Accept": "text/html"}
 
 
 class Pages:
-    """A face whose page tells who is let in."""
+    """A web UI whose page shows the caller."""
 
     path = "/console"
     assets: tuple[str, ...] = ("/console/_assets/",)
@@ -72,7 +72,7 @@ async def log_in(client: httpx2.AsyncClient, secret: str, next: str = "") -> htt
     return await client.post("/console/login", params={"next": next} if next else None, data={"key": secret})
 
 
-async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_they_wanted(tb: Tellback) -> None:
+async def test_login_redirects_back_to_the_requested_page(tb: Tellback) -> None:
     async with app_client(make_server(tb)) as client:
         answer = await client.get("/console/memory?space=a b&x=1")
         assert answer.status_code == 303
@@ -87,7 +87,7 @@ async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_
         assert page.json() == {"tenant": "acme", "user": None, "seen": None, "held": True}
 
 
-async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(tb: Tellback) -> None:
+async def test_the_cookie_contains_no_secret_and_is_limited_to_the_web_ui(tb: Tellback) -> None:
     secret = await create_key(tb)
     async with app_client(make_server(tb)) as client:
         plain = (await log_in(client, secret)).headers["set-cookie"]
@@ -100,7 +100,7 @@ async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(tb: Tellbac
     assert "secure" in {each.strip().lower() for each in secure.split(";")}
 
 
-async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_who_logs_in(tb: Tellback) -> None:
+async def test_login_with_an_unreachable_issuer_is_a_503(tb: Tellback) -> None:
     jwt = tokens.settings(jwks_url="http://127.0.0.1:1/keys")
     async with app_client(make_server(tb, jwt=jwt)) as client:
         answer = await client.post("/console/login", data={"key": tokens.token()}, headers=EYES)
@@ -109,14 +109,14 @@ async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_who_logs_in(tb: T
         assert "127.0.0.1" not in answer.text
 
 
-async def test_a_wrong_key_is_told_in_a_sentence_and_counted(tb: Tellback) -> None:
+async def test_a_wrong_key_shows_an_error_and_counts_as_a_failure(tb: Tellback) -> None:
     async with app_client(make_server(tb, failure_limit=2)) as client:
         for _ in range(2):
             answer = await log_in(client, "tb_" + "0" * 30)
             assert (answer.status_code, COOKIE in client.cookies) == (401, False)
             assert 'role="alert"' in answer.text
         assert (await log_in(client, "tb_" + "0" * 30)).status_code == 429
-        assert (await log_in(client, await create_key(tb))).status_code == 303  # who guesses locks out nobody
+        assert (await log_in(client, await create_key(tb))).status_code == 303  # valid credentials are still accepted
 
 
 async def test_wrong_credentials_in_a_header_are_counted_as_well(tb: Tellback) -> None:
@@ -124,7 +124,7 @@ async def test_wrong_credentials_in_a_header_are_counted_as_well(tb: Tellback) -
         assert [(await client.get("/console/")).status_code for _ in range(3)] == [303, 303, 429]
 
 
-async def test_what_was_typed_and_asked_for_is_never_markup(tb: Tellback) -> None:
+async def test_user_input_is_escaped_on_the_login_page(tb: Tellback) -> None:
     async with app_client(make_server(tb)) as client:
         answer = await log_in(client, '"><script>1</script>', '/console/"><img src=x onerror=1>')
         assert "<script>" not in answer.text
@@ -145,13 +145,13 @@ async def test_what_was_typed_and_asked_for_is_never_markup(tb: Tellback) -> Non
         "",
     ],
 )
-async def test_logging_in_leads_nowhere_else(tb: Tellback, target: str) -> None:
+async def test_login_never_redirects_to_another_site(tb: Tellback, target: str) -> None:
     secret = await create_key(tb)
     async with app_client(make_server(tb)) as client:
         assert (await log_in(client, secret, target)).headers["location"] == "/console/"
 
 
-async def test_logging_out_ends_it_here_and_for_pages_that_are_open(tb: Tellback) -> None:
+async def test_logging_out_ends_the_session_and_open_pages(tb: Tellback) -> None:
     secret = await create_key(tb)
     app = make_server(tb)
     async with app_client(app) as client, app_client(app) as other:
@@ -162,10 +162,10 @@ async def test_logging_out_ends_it_here_and_for_pages_that_are_open(tb: Tellback
         assert (logout_response.status_code, logout_response.headers["location"]) == (303, "/console/login")
         assert COOKIE not in client.cookies
         assert (await other.get("/console/")).status_code == 303
-        assert (await client.get("/console/logout")).status_code == 303  # a link or a picture logs nobody out
+        assert (await client.get("/console/logout")).status_code == 303  # a link or an image cannot log out
 
 
-async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(tb: Tellback) -> None:
+async def test_revoking_a_key_ends_its_sessions(tb: Tellback) -> None:
     created = await tb.keys.create("app")
     async with app_client(make_server(tb)) as client:
         await log_in(client, created.secret)
@@ -174,7 +174,7 @@ async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(tb: Tellback) -
         assert (await client.get("/console/")).status_code == 303
 
 
-async def test_a_users_key_shows_that_user_and_an_apps_key_those_of_its_tenant(tb: Tellback) -> None:
+async def test_a_login_acts_for_the_keys_user_or_tenant(tb: Tellback) -> None:
     app = make_server(tb)
     async with app_client(app) as maya, app_client(app) as acme:
         await log_in(maya, await create_key(tb, "user", tenant_id="acme", user_id="maya"))
@@ -206,7 +206,7 @@ async def test_a_page_of_another_origin_cannot_post(tb: Tellback, path: str, hea
 
 
 async def websocket_response(app: Any, headers: dict[str, str], path: str = "/console/_ws") -> str:
-    """What a WebSocket is answered with first."""
+    """Return the first message that a WebSocket gets."""
     sent: list[str] = []
 
     async def receive() -> dict[str, Any]:
@@ -233,8 +233,8 @@ async def websocket_response(app: Any, headers: dict[str, str], path: str = "/co
     return sent[0]
 
 
-async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(tb: Tellback) -> None:
-    """Where there are no credentials each of its pictures would be a page that is built and kept for a while."""
+async def test_other_origins_may_link_to_pages_but_not_load_them(tb: Tellback) -> None:
+    """Otherwise, on an open server, each image on a foreign page would build and cache a page."""
     async with app_client(make_server(tb, open=True)) as client:
         for site, mode, status in (
             ("cross-site", "no-cors", 403),
@@ -265,7 +265,7 @@ async def test_a_websocket_needs_the_cookie_and_the_same_origin(tb: Tellback) ->
         assert await websocket_response(app, {**cookie, **headers}) == "websocket.close"
 
 
-async def test_where_there_are_no_credentials_only_this_machine_is_let_in(tb: Tellback) -> None:
+async def test_without_credentials_only_local_requests_are_accepted(tb: Tellback) -> None:
     app = make_server(tb, open=True)
     async with app_client(app) as client:
         assert (await client.get("/console/")).json()["user"] == "local"
@@ -279,7 +279,7 @@ async def test_where_there_are_no_credentials_only_this_machine_is_let_in(tb: Te
         assert (await client.get("/console/")).status_code == 403
 
 
-async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(tb: Tellback) -> None:
+async def test_only_assets_need_no_login(tb: Tellback) -> None:
     async with app_client(make_server(tb)) as client:
         assert (await client.get("/console/_assets/app.js")).status_code == 200
         assert (await client.get("/console/_other/app.js")).status_code == 401
@@ -287,7 +287,7 @@ async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(tb: Tellb
         assert (await client.get("/console/_assets/../page")).status_code in (303, 404)
 
 
-async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(tb: Tellback) -> None:
+async def test_every_response_has_security_headers(tb: Tellback) -> None:
     async with app_client(make_server(tb)) as client:
         for path in ("/console/login", "/console/", "/console/_assets/app.js"):
             headers = (await client.get(path)).headers
@@ -295,7 +295,7 @@ async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(tb: T
             assert headers["x-content-type-options"] == "nosniff"
 
 
-async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(tb: Tellback) -> None:
+async def test_pages_count_towards_the_rate_limit_and_show_an_error_page(tb: Tellback) -> None:
     async with app_client(make_server(tb)) as client:
         await log_in(client, await create_key(tb, rate_limit=3))
         answers = [await client.get("/console/", headers=EYES) for _ in range(3)]
@@ -306,7 +306,7 @@ async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_
         assert (await client.get("/console/_assets/app.js")).status_code == 200
 
 
-async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(tb: Tellback) -> None:
+async def test_logins_count_towards_the_rate_limit(tb: Tellback) -> None:
     secret = await create_key(tb, rate_limit=2)
     async with app_client(make_server(tb)) as client:
         answers = [await log_in(client, secret) for _ in range(3)]
@@ -314,13 +314,13 @@ async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(tb: 
         assert COOKIE not in answers[-1].headers.get("set-cookie", "")
 
 
-async def test_a_form_that_is_too_large_is_not_read(tb: Tellback) -> None:
+async def test_a_form_that_is_too_large_is_rejected(tb: Tellback) -> None:
     async with app_client(make_server(tb)) as client:
         answer = await client.post("/console/login", content=b"key=" + b"x" * 30_000)
         assert answer.status_code == 413
 
 
-async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(tb: Tellback) -> None:
+async def test_the_root_and_the_bare_path_redirect_to_the_web_ui(tb: Tellback) -> None:
     app = make_server(tb)
     async with app_client(app) as client:
         for path in ("/", "/console"):
@@ -330,7 +330,7 @@ async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(tb: 
         assert (await client.get("/below/console")).headers["location"] == "/below/console/"
 
 
-def test_a_sitting_that_is_not_used_ends_and_to_look_at_it_is_not_to_use_it() -> None:
+def test_an_idle_session_expires_and_checking_it_does_not_extend_it() -> None:
     now = [0.0]
     login_sessions = LoginSessions(lambda: now[0])
     cookie = login_sessions.create("Bearer tb_x")
@@ -345,7 +345,7 @@ def test_a_sitting_that_is_not_used_ends_and_to_look_at_it_is_not_to_use_it() ->
     assert login_sessions.authorization(cookie) == "Bearer tb_x"
 
 
-def test_of_too_many_sittings_the_one_not_used_for_longest_is_left() -> None:
+def test_the_least_recently_used_session_is_evicted() -> None:
     login_sessions = LoginSessions()
     first, second = login_sessions.create("Bearer 1"), login_sessions.create("Bearer 2")
     assert login_sessions.authorization(first) == "Bearer 1"

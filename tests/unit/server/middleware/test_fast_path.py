@@ -1,4 +1,4 @@
-"""The express way answers as the ordinary one does, whatever is sent."""
+"""The fast path responds exactly like the ordinary route."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ IDS = st.sampled_from(["known", "conv_00", "closed", "a%2Fb", "\u00e9", "x" * 15
 
 
 def response_shape(answer: Any) -> Any:
-    """An answer without what is new each time."""
+    """Return a response without its varying parts."""
     body = answer.json() if answer.content else None
     new = ("id", "seq", "turnId", "createdAt", "requestId")
     stored = {name: value for name, value in body.items() if name not in new} if isinstance(body, dict) else body
     return answer.status_code, answer.headers["content-type"], stored
 
 
-def test_both_ways_answer_the_same() -> None:
+def test_the_fast_path_responds_like_the_route() -> None:
     with asyncio.Runner() as runner:
         tb = Tellback(":memory:", worker=False, embedder=None)
         runner.run(tb.open())
@@ -77,11 +77,11 @@ async def compare_paths(tb: Tellback, app: Any, body: bytes, id: str, media: str
         ordinary = response_shape(await http.post(f"{path}?way=ordinary", content=body, headers=headers))
         fast_response = response_shape(await http.post(path, content=body, headers=headers))
         if ordinary[0] == 201 and b"dempotencyKey" in body:
-            ordinary = fast_response  # the second of the same key is the first
+            ordinary = fast_response  # the second request with a key returns the first message
         assert fast_response == ordinary
 
 
-async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plain_text_uses_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[str] = []
     ordinary = FastPathMiddleware.__init__
 

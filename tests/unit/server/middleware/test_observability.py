@@ -1,4 +1,4 @@
-"""Requests are seen: ids, one line each, failures with an answer."""
+"""Request ids, the access log, and responses to unexpected errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Lines(logging.Handler):
-    """What a server would have written."""
+    """The log lines of the server."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -68,7 +68,7 @@ async def app() -> AsyncIterator[FastAPI]:
         yield create_app(tb, ServerSettings(open=True), opens=False)
 
 
-async def test_a_request_is_one_line_with_the_route_and_not_the_path(app: FastAPI, lines: Lines) -> None:
+async def test_a_request_is_logged_once_with_its_route_instead_of_its_path(app: FastAPI, lines: Lines) -> None:
     async with app_client(app) as client:
         await client.get("/ai-conversations/conv_secret?cursor=hidden", headers={"X-Test": "header"})
     [line] = lines.of_requests()
@@ -77,14 +77,14 @@ async def test_a_request_is_one_line_with_the_route_and_not_the_path(app: FastAP
     assert not any(word in lines.lines[-1] for word in ("conv_secret", "hidden", "header"))
 
 
-async def test_a_path_that_does_not_exist_is_no_route(app: FastAPI, lines: Lines) -> None:
+async def test_an_unknown_path_has_no_route_label(app: FastAPI, lines: Lines) -> None:
     async with app_client(app) as client:
         await client.get("/words-of-maya")
     [line] = lines.of_requests()
     assert line["route"] == "(none)"
 
 
-async def test_probes_are_not_worth_a_line_unless_they_fail(app: FastAPI) -> None:
+async def test_probes_are_logged_only_if_they_fail(app: FastAPI) -> None:
     with capture_lines() as lines:
         logging.getLogger("tellback").setLevel(logging.INFO)
         try:
@@ -97,7 +97,7 @@ async def test_probes_are_not_worth_a_line_unless_they_fail(app: FastAPI) -> Non
     assert [line["status"] for line in lines.of_requests()] == [503]
 
 
-async def test_an_id_that_a_caller_gives_is_kept_and_given_back(app: FastAPI, lines: Lines) -> None:
+async def test_a_callers_request_id_is_used_and_returned(app: FastAPI, lines: Lines) -> None:
     async with app_client(app) as client:
         answer = await client.get("/ai-conversations/x", headers={"X-Request-Id": "web-42", "traceparent": PARENT})
     assert answer.headers["x-request-id"] == "web-42"
@@ -107,7 +107,7 @@ async def test_an_id_that_a_caller_gives_is_kept_and_given_back(app: FastAPI, li
 
 
 @given(st.text(max_size=300))
-def test_an_id_is_taken_if_it_is_short_and_plain(request_id: str) -> None:
+def test_request_ids_must_be_short_and_plain(request_id: str) -> None:
     found = parse_request_id(request_id)
     assert found in (None, request_id)
     if found is not None:
@@ -116,7 +116,7 @@ def test_an_id_is_taken_if_it_is_short_and_plain(request_id: str) -> None:
 
 
 @given(st.one_of(st.text(max_size=80), st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-x)?")))
-def test_a_trace_is_valid_or_none(header: str) -> None:
+def test_parse_traceparent_returns_a_valid_trace_or_none(header: str) -> None:
     found = parse_traceparent(header)
     if found is not None:
         assert int(found.trace_id, 16)
@@ -127,18 +127,18 @@ def test_a_trace_is_valid_or_none(header: str) -> None:
 @pytest.mark.parametrize(
     "header", [None, "", "ff" + PARENT[2:], PARENT + "-more", PARENT.upper(), "00-" + "0" * 32 + PARENT[35:]]
 )
-def test_a_trace_that_is_not_valid_is_none(header: str | None) -> None:
+def test_an_invalid_traceparent_is_ignored(header: str | None) -> None:
     assert parse_traceparent(header) is None
 
 
 @pytest.mark.parametrize("request_id", ["", "two words", "x" * 101, "a\x7fb", "ä", "<b>"])
-async def test_an_id_that_is_not_plain_is_replaced(app: FastAPI, request_id: str) -> None:
+async def test_an_invalid_request_id_is_replaced(app: FastAPI, request_id: str) -> None:
     async with app_client(app) as client:
         answer = await client.get("/health/live", headers={b"X-Request-Id": request_id.encode()})
     assert answer.headers["x-request-id"].startswith("req_")
 
 
-async def test_what_nobody_foresaw_is_an_answer_with_the_request_id(app: FastAPI, lines: Lines) -> None:
+async def test_an_unexpected_error_is_a_500_with_the_request_id(app: FastAPI, lines: Lines) -> None:
     @app.get("/broken")
     async def broken() -> None:
         raise LookupError("words of maya")
@@ -156,7 +156,7 @@ async def test_what_nobody_foresaw_is_an_answer_with_the_request_id(app: FastAPI
     assert "words of maya" not in "".join(lines.lines)
 
 
-async def test_an_answer_that_breaks_off_ends_the_connection(app: FastAPI, lines: Lines) -> None:
+async def test_an_error_after_the_response_began_closes_the_connection(app: FastAPI, lines: Lines) -> None:
     async def parts() -> AsyncIterator[bytes]:
         yield b"begun"
         raise LookupError("words of maya")
@@ -173,7 +173,7 @@ async def test_an_answer_that_breaks_off_ends_the_connection(app: FastAPI, lines
     assert [line["status"] for line in lines.of_requests() if line["route"] == "/breaks"] == [500]
 
 
-async def test_lines_below_a_request_carry_its_id(app: FastAPI, lines: Lines) -> None:
+async def test_log_records_of_a_request_have_its_id(app: FastAPI, lines: Lines) -> None:
     @app.get("/tells")
     async def tells() -> None:
         logging.getLogger("tellback.test").info("told")
@@ -186,7 +186,7 @@ async def test_lines_below_a_request_carry_its_id(app: FastAPI, lines: Lines) ->
     assert [each.get("requestId") for each in records] == ["one", "two", None]
 
 
-async def test_a_request_is_a_span_of_its_callers_trace(app: FastAPI) -> None:
+async def test_a_request_span_continues_the_callers_trace(app: FastAPI) -> None:
     seen, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(seen))
     telemetry.configure(tracer_provider=provider)

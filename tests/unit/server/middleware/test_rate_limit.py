@@ -1,4 +1,4 @@
-"""Limits a minute: shared by all processes, seldom asked for, and kept when the store cannot count."""
+"""Limits per minute: shared by all processes, with few queries, and effective while the store fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADDRESS = ("192.0.2.7", 4711)
 
 
 class Windows(RateWindows):
-    """What all processes have taken, and how often they asked."""
+    """A store that counts the requests of all processes and its queries."""
 
     def __init__(self) -> None:
         self.used: dict[tuple[str, int], int] = {}
@@ -57,11 +57,11 @@ async def count_admitted(rates: RateLimiter, times: int, principal: Principal | 
 @pytest.mark.parametrize(
     ("seconds", "retry_after"), [(0.01, "1"), (1.0, "1"), (1.2, "2"), (47.5, "48"), (59.999, "60")]
 )
-def test_who_waits_as_long_as_is_said_comes_after_the_window(seconds: float, retry_after: str) -> None:
+def test_waiting_for_retry_after_reaches_the_next_window(seconds: float, retry_after: str) -> None:
     assert error_response(RateLimitedError("Too many.", seconds)).headers["Retry-After"] == retry_after
 
 
-async def test_a_credential_has_so_many_requests_a_minute() -> None:
+async def test_requests_per_minute_are_limited() -> None:
     now = [NOW]
     rates = RateLimiter(Windows(), 50, lambda: now[0])
     assert await count_admitted(rates, 80) == 50
@@ -69,7 +69,7 @@ async def test_a_credential_has_so_many_requests_a_minute() -> None:
     assert await count_admitted(rates, 80) == 50
 
 
-async def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
+async def test_the_rate_limit_error_says_when_to_retry() -> None:
     rates = RateLimiter(Windows(), 1, lambda: NOW + 12.5)
     await rates.acquire(make_principal())
     with pytest.raises(RateLimitedError, match="1 requests per minute") as limited:
@@ -84,13 +84,13 @@ async def test_each_credential_has_its_own_limit() -> None:
     assert await count_admitted(rates, 40, make_principal("key_3", limit=30)) == 30
 
 
-async def test_without_a_limit_nothing_is_counted() -> None:
+async def test_requests_without_a_limit_are_not_counted() -> None:
     windows = Windows()
     assert await count_admitted(RateLimiter(windows, None), 1_000) == 1_000
     assert windows.call_count == 0
 
 
-async def test_few_requests_ask_the_store() -> None:
+async def test_most_requests_need_no_query() -> None:
     windows = Windows()
     assert await count_admitted(RateLimiter(windows, 600, lambda: NOW), 700) == 600
     assert windows.call_count <= module.BATCHES_PER_WINDOW + 1
@@ -101,7 +101,7 @@ async def test_few_requests_ask_the_store() -> None:
     asking=st.lists(st.integers(0, 2), max_size=200),
 )
 @settings(max_examples=60)
-async def test_processes_together_never_let_in_more_and_waste_little(limit: int, asking: list[int]) -> None:
+async def test_processes_together_never_exceed_the_limit_and_waste_little(limit: int, asking: list[int]) -> None:
     windows = Windows()
     processes = [RateLimiter(windows, limit, lambda: NOW) for _ in range(3)]
 
@@ -118,7 +118,7 @@ async def test_processes_together_never_let_in_more_and_waste_little(limit: int,
     assert count >= min(len(asking), limit - 2 * part)
 
 
-async def test_many_at_once_wait_for_one_look_at_the_store() -> None:
+async def test_concurrent_requests_share_one_query() -> None:
     windows = Windows()
     rates = RateLimiter(windows, 600, lambda: NOW)
     asking = [asyncio.create_task(rates.acquire(make_principal())) for _ in range(30)]
@@ -128,14 +128,14 @@ async def test_many_at_once_wait_for_one_look_at_the_store() -> None:
     assert windows.call_count == 1
 
 
-async def test_a_process_counts_alone_while_the_store_cannot() -> None:
+async def test_a_process_counts_separately_while_the_store_fails() -> None:
     windows = Windows()
     windows.fails = True
     rates = RateLimiter(windows, 40, lambda: NOW)
     assert await count_admitted(rates, 100) == 40
 
 
-async def test_only_so_many_credentials_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_tracked_credentials_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TRACKED", 10)
     rates = RateLimiter(Windows(), 5, lambda: NOW)
     for number in range(50):
@@ -148,7 +148,7 @@ async def test_two_servers_on_one_store_share_a_limit() -> None:
         first, second = (RateLimiter(tb.store.rate_windows, 40) for _ in range(2))
         async with asyncio.timeout(50):
             count = await count_admitted(first, 25) + await count_admitted(second, 25) + await count_admitted(first, 25)
-    assert 38 <= count <= 80  # twice as many if a minute has just ended
+    assert 38 <= count <= 80  # up to twice as many if a new minute began
 
 
 def failures_of(limit: int | None, now: list[float] | None = None) -> FailedLoginLimiter:
@@ -156,7 +156,7 @@ def failures_of(limit: int | None, now: list[float] | None = None) -> FailedLogi
 
 
 def fails(failures: FailedLoginLimiter, address: str, times: int) -> int:
-    """How many of so many failed attempts are told to wait."""
+    """Return how many of the failed attempts are rate limited."""
     count = 0
     for _ in range(times):
         try:
@@ -166,7 +166,7 @@ def fails(failures: FailedLoginLimiter, address: str, times: int) -> int:
     return count
 
 
-def test_an_address_that_fails_too_often_has_to_wait() -> None:
+def test_an_address_with_too_many_failures_is_limited() -> None:
     failures = failures_of(3)
     assert fails(failures, "192.0.2.7", 3) == 0
     with pytest.raises(RateLimitedError, match="address") as limited:
@@ -184,7 +184,7 @@ def test_after_a_minute_an_address_may_fail_again() -> None:
     assert fails(failures, "192.0.2.7", 3) == 2
 
 
-def test_all_addresses_of_a_network_are_one() -> None:
+def test_addresses_of_one_ipv6_network_are_counted_together() -> None:
     failures = failures_of(3)
     for number in range(3):
         failures.record_failure((f"2001:db8::{number:x}", 1))
@@ -194,11 +194,11 @@ def test_all_addresses_of_a_network_are_one() -> None:
         failures.record_failure((odd, 1))
 
 
-def test_without_a_limit_failures_are_not_counted() -> None:
+def test_failures_without_a_limit_are_not_counted() -> None:
     assert fails(failures_of(None), "192.0.2.7", 1_000) == 0
 
 
-def test_only_so_many_addresses_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_tracked_addresses_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TRACKED", 10)
     failures = failures_of(3)
     for number in range(100):
@@ -210,7 +210,7 @@ def test_only_so_many_addresses_are_held(monkeypatch: pytest.MonkeyPatch) -> Non
     limit=st.none() | st.integers(1, 4),
     steps=st.lists(st.tuples(st.sampled_from(["key_1", "key_2"]), st.booleans()), max_size=60),
 )
-def test_so_many_at_once_and_nothing_is_held_of_those_who_left(
+def test_the_concurrency_limit_holds_and_finished_requests_leave_no_state(
     limit: int | None, steps: list[tuple[str, bool]]
 ) -> None:
     at_once, active = ConcurrencyLimiter(limit), {"key_1": 0, "key_2": 0}

@@ -1,4 +1,4 @@
-"""What of a request is new to the log."""
+"""Which messages of a request are new to the log."""
 
 from __future__ import annotations
 
@@ -38,46 +38,46 @@ def tool_entry(id: str, text: str = "found") -> Message:
     return Message("tool", text, tool_call_id=id, name="look")
 
 
-def test_the_same_again_without_an_answer_is_what_was_stored() -> None:
+def test_an_unanswered_repeated_text_is_the_stored_message() -> None:
     fresh = LogTail(make_log(user_entry("a"), assistant_entry("b"), user_entry("c"))).find_unlogged(["c"])
     assert (fresh.texts, fresh.key) == ((), "k3")
 
 
-def test_the_same_after_an_answer_is_new() -> None:
+def test_a_repeated_text_after_an_answer_is_new() -> None:
     before, after = LogTail(make_log(user_entry("a"))), LogTail(make_log(user_entry("a"), assistant_entry("b")))
     assert before.find_unlogged(["a"]).key == "k1"
     assert after.find_unlogged(["a"]).texts == ("a",)
     assert after.find_unlogged(["a"]).key not in ("k1", LogTail([]).find_unlogged(["a"]).key)
 
 
-def test_what_was_stored_before_a_failure_is_left_out() -> None:
+def test_texts_stored_before_a_failure_are_not_stored_again() -> None:
     assert LogTail(make_log(assistant_entry("x"), user_entry("a"))).find_unlogged(["a", "b", "c"]).texts == ("b", "c")
     assert LogTail(make_log(user_entry("old"), user_entry("a"))).find_unlogged(["a", "b"]).texts == ("b",)
     assert LogTail(make_log(user_entry("old"))).find_unlogged(["a"]).texts == ("a",)
 
 
-def test_two_at_once_have_the_same_key() -> None:
+def test_concurrent_equal_requests_have_the_same_key() -> None:
     stored = make_log(user_entry("a"), assistant_entry("b"))
     assert LogTail(stored).find_unlogged(["c"]) == LogTail(stored).find_unlogged(["c"])
     assert LogTail(stored).find_unlogged(["c"]).key != LogTail(stored).find_unlogged(["d"]).key
 
 
 @given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4))
-def test_what_is_stored_is_what_was_sent(before: list[str], texts: list[str]) -> None:
+def test_all_sent_texts_are_logged_exactly_once(before: list[str], texts: list[str]) -> None:
     fresh = LogTail(make_log(assistant_entry("x"), *map(user_entry, before))).find_unlogged(texts)
     stored = [*before, "\n\n".join(fresh.texts)] if fresh.texts else before
     tails = ["\n\n".join(stored[start:]) for start in range(len(stored))]
-    assert "\n\n".join(texts) in tails, "all of it stands at the end of the log, once"
+    assert "\n\n".join(texts) in tails, "the log ends with all texts, once"
 
 
 @given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4))
-def test_a_request_sent_again_adds_nothing(before: list[str], texts: list[str]) -> None:
+def test_a_repeated_request_adds_no_message(before: list[str], texts: list[str]) -> None:
     first = LogTail(make_log(*map(user_entry, before))).find_unlogged(texts)
     then = [*before, "\n\n".join(first.texts)] if first.texts else before
     assert LogTail(make_log(*map(user_entry, then))).find_unlogged(texts).texts == ()
 
 
-def test_the_end_of_a_long_log_takes_no_more_memory_than_what_was_sent() -> None:
+def test_comparing_with_a_long_log_needs_little_memory() -> None:
     end = LogTail(make_log(*(user_entry(str(number) * 50_000) for number in range(10, 60))))
     tracemalloc.start()
     try:
@@ -87,7 +87,7 @@ def test_the_end_of_a_long_log_takes_no_more_memory_than_what_was_sent() -> None
         tracemalloc.stop()
 
 
-def test_results_are_stored_once() -> None:
+def test_tool_results_are_stored_once() -> None:
     entries = [user_entry("a"), assistant_entry("", "c1", "c2")]
     results: list[Any] = [tool_entry("c1"), tool_entry("c2")]
     assert [
@@ -108,7 +108,7 @@ def test_results_are_stored_once() -> None:
     )
 
 
-def test_an_id_that_is_used_again_is_another_call() -> None:
+def test_a_reused_call_id_means_another_call() -> None:
     entries = make_log(
         user_entry("a"),
         assistant_entry("", "c1"),
@@ -120,13 +120,13 @@ def test_an_id_that_is_used_again_is_another_call() -> None:
     assert len(LogTail(entries).find_missing_results([tool_entry("c1")])) == 1
 
 
-def test_results_of_calls_that_are_not_there_are_stored_once() -> None:
+def test_results_of_unknown_calls_are_stored_once() -> None:
     [draft] = LogTail(make_log(assistant_entry("x"))).find_missing_results([tool_entry("z")])
     assert draft["content"][0]["content"] == "found"
     assert LogTail(make_log(assistant_entry("x"), tool_entry("z"))).find_missing_results([tool_entry("z")]) == []
 
 
-def test_an_answer_given_meanwhile_is_found() -> None:
+def test_an_answer_stored_in_the_meantime_is_found() -> None:
     entries = [user_entry("a"), assistant_entry("", "c1"), tool_entry("c1")]
     before = LogTail(make_log(*entries[:2]))
     assert LogTail(make_log(*entries)).answer_since(before) is None

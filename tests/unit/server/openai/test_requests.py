@@ -1,4 +1,4 @@
-"""A client's messages and options, read."""
+"""Parsing of a client's messages and options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-def test_instructions_before_the_chat_are_the_system_prompt() -> None:
+def test_leading_system_messages_are_the_system_prompt() -> None:
     chat = parse_chat(
         {"role": "system", "content": "Be kind."},
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
@@ -45,7 +45,7 @@ def test_instructions_before_the_chat_are_the_system_prompt() -> None:
     assert [each.role for each in chat.new] == ["user"]
 
 
-def test_what_follows_the_last_answer_is_new() -> None:
+def test_messages_after_the_last_answer_are_new() -> None:
     chat = parse_chat(
         user("one"),
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
@@ -60,13 +60,13 @@ def test_what_follows_the_last_answer_is_new() -> None:
     assert chat.has_history
 
 
-def test_an_answer_at_the_end_leaves_nothing_new() -> None:
+def test_a_trailing_answer_leaves_no_new_messages() -> None:
     chat = parse_chat(user("Say yes"), {"role": "assistant", "content": "Y"})
     assert chat.new == ()
     assert chat.last_user_text == "Say yes"
 
 
-def test_parts_become_what_models_take() -> None:
+def test_content_parts_become_message_parts() -> None:
     data = base64.b64encode(b"bytes").decode()
     [message] = parse_chat(
         user(
@@ -107,13 +107,13 @@ def test_parts_become_what_models_take() -> None:
         ({"role": "system", "content": "Be kind."}, "messages"),
     ],
 )
-def test_what_cannot_be_read_is_named(message: dict[str, Any], param: str) -> None:
+def test_invalid_messages_are_reported_with_their_field(message: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidFieldError) as caught:
         parse_chat(message)
     assert caught.value.param == param
 
 
-def test_calls_without_results_are_refused() -> None:
+def test_calls_without_results_are_rejected() -> None:
     with pytest.raises(InvalidFieldError, match="c1"):
         parse_chat(user("Hi"), {"role": "assistant", "tool_calls": [CALL]}, user("Well?"))
 
@@ -146,7 +146,7 @@ JSON: Any = st.recursive(
         max_size=4,
     )
 )
-def test_any_messages_are_read_or_refused(messages: list[dict[str, Any]]) -> None:
+def test_arbitrary_messages_are_parsed_or_rejected(messages: list[dict[str, Any]]) -> None:
     try:
         given_messages = [ChatMessage.model_validate(message) for message in messages]
     except ValueError:
@@ -172,7 +172,7 @@ def config(model: Any, **fields: Any) -> Mapping[str, Any]:
     return parse_options(body(**fields), model)["config"]
 
 
-def test_settings_are_in_the_providers_words() -> None:
+def test_settings_have_the_providers_names() -> None:
     options = {"temperature": 1.5, "top_p": 0.9, "stop": "END", "seed": 7, "reasoning_effort": "low"}
     assert config("gpt-5", **options) == options
     assert config(ScriptedModel([]), **options) == options
@@ -186,7 +186,7 @@ def test_settings_are_in_the_providers_words() -> None:
     assert config("openrouter/anthropic/claude", **options) == options
 
 
-def test_what_a_provider_does_not_know_is_refused_unless_it_changes_nothing() -> None:
+def test_unsupported_settings_are_rejected_unless_they_are_hints() -> None:
     assert config("claude-sonnet-5", presence_penalty=0, logit_bias={}) == {}
     with pytest.raises(InvalidFieldError) as caught:
         parse_options(body(presence_penalty=0.5), "claude-sonnet-5")
@@ -216,13 +216,13 @@ def test_what_a_provider_does_not_know_is_refused_unless_it_changes_nothing() ->
         ({"response_format": {"type": "json_schema"}}, "response_format"),
     ],
 )
-def test_what_would_be_a_lie_to_ignore_is_refused(fields: dict[str, Any], param: str) -> None:
+def test_unsupported_fields_are_rejected(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidFieldError) as caught:
         parse_options(body(**fields), "gpt-5")
     assert caught.value.param == param
 
 
-def test_what_clients_send_by_habit_is_no_trouble() -> None:
+def test_default_values_that_clients_always_send_are_accepted() -> None:
     sent = body(
         n=1,
         logprobs=False,
@@ -245,11 +245,11 @@ def test_what_clients_send_by_habit_is_no_trouble() -> None:
     ("choice", "expected"),
     [("none", "none"), ("required", "required"), ({"type": "function", "function": {"name": "look"}}, "look")],
 )
-def test_a_choice_of_tools_is_passed_on(choice: Any, expected: str) -> None:
+def test_tool_choice_is_passed_on(choice: Any, expected: str) -> None:
     assert parse_options(body(tools=[LOOK_TOOL], tool_choice=choice), "gpt-5")["tool_choice"] == expected
 
 
-def test_the_shape_of_an_answer_is_a_schema() -> None:
+def test_response_format_becomes_an_output_schema() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     response_format = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema, "strict": True}}
     assert config("gpt-5", response_format=response_format) == {"output_schema": schema}
@@ -257,12 +257,12 @@ def test_the_shape_of_an_answer_is_a_schema() -> None:
     assert config("gpt-5", response_format={"type": "text"}) == {}
 
 
-def test_the_newer_name_of_a_limit_counts() -> None:
+def test_max_completion_tokens_takes_precedence() -> None:
     assert parse_options(body(max_tokens=5), "gpt-5")["max_output_tokens"] == 5
     assert parse_options(body(max_tokens=5, max_completion_tokens=6), "gpt-5")["max_output_tokens"] == 6
 
 
-def test_the_clients_tools_are_never_run_here() -> None:
+def test_the_clients_tools_are_never_run_by_the_server() -> None:
     [tool] = parse_tools(body(tools=[{"type": "function", "function": {"name": "now", "description": None}}]))
     assert tool.requires_approval
     assert tool.parameters == {"type": "object", "properties": {}}
@@ -280,7 +280,7 @@ def test_the_clients_tools_are_never_run_here() -> None:
         ([{"type": "function", "function": {"name": "a", "parameters": {"type": "thing"}}}], "tools"),
     ],
 )
-def test_tools_that_are_none_are_named(tools: Any, param: str) -> None:
+def test_invalid_tools_are_reported(tools: Any, param: str) -> None:
     with pytest.raises(InvalidFieldError) as caught:
         parse_tools(body(tools=tools))
     assert caught.value.param == param

@@ -1,4 +1,4 @@
-"""Answers as OpenAI's own types read them."""
+"""Responses are valid for the types of OpenAI's SDK."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def result(text: str = "Hi", status: str = "completed", reason: str | None = Non
         (result(status="max_cycles"), "stop"),
     ],
 )
-def test_why_an_answer_ends_is_in_the_clients_words(given_result: TurnResult, reason: str) -> None:
+def test_finish_reasons_are_openais(given_result: TurnResult, reason: str) -> None:
     completion = CompletionWriter("little").encode_completion(given_result)
     CompletionOut.model_validate(completion)
     assert ChatCompletion.model_validate(completion, strict=True).choices[0].finish_reason == reason
@@ -45,7 +45,7 @@ def test_why_an_answer_ends_is_in_the_clients_words(given_result: TurnResult, re
     assert parsed[-2].choices[0].finish_reason == reason
 
 
-def test_tokens_that_nobody_counted_are_not_made_up() -> None:
+def test_usage_is_null_if_the_provider_does_not_report_it() -> None:
     assert encode_usage(ChatUsage()) is None
     assert encode_usage(ChatUsage(output_tokens=3)) == {
         "prompt_tokens": 0,
@@ -57,7 +57,7 @@ def test_tokens_that_nobody_counted_are_not_made_up() -> None:
 
 
 @given(st.text(), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
-def test_whatever_a_model_says_arrives(text: str, arguments: dict[str, str]) -> None:
+def test_arbitrary_text_survives_the_encoding(text: str, arguments: dict[str, str]) -> None:
     turn_result = result(text, "approval", pending=(ToolCall("c1", "look", arguments),))
     completion = json.loads(json.dumps(CompletionWriter("little").encode_completion(turn_result)))
     [choice] = completion["choices"]

@@ -1,4 +1,4 @@
-"""`/v1` as any HTTP client sees it."""
+"""The routes under `/v1`, called with a plain HTTP client."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def error_in(response: httpx2.Response) -> tuple[int, str, str | None, str | Non
     return response.status_code, error["type"], error["param"], error["code"]
 
 
-async def test_an_open_server_answers_for_its_local_user() -> None:
+async def test_an_open_server_acts_for_the_local_user() -> None:
     async with open_client(says("Hello!"), says("Hi Maya!")) as (tb, client, _):
         response = await ask(client, "Hi")
         assert response.json()["choices"][0]["message"] == {"role": "assistant", "content": "Hello!", "refusal": None}
@@ -61,7 +61,7 @@ async def test_an_open_server_answers_for_its_local_user() -> None:
         assert len(await tb.user("maya").conversations.list()) == 1
 
 
-async def test_frames_are_what_clients_of_openai_read() -> None:
+async def test_stream_frames_have_openais_format() -> None:
     async with open_client(says("Hello\nthere", chunks=5)) as (_, client, _model):
         response = await ask(client, "Hi", stream=True)
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -76,7 +76,7 @@ async def test_frames_are_what_clients_of_openai_read() -> None:
     assert all("usage" not in chunk for chunk in chunks)
 
 
-async def test_what_frameworks_send_by_habit_is_taken() -> None:
+async def test_requests_of_common_frameworks_are_accepted() -> None:
     call = {"id": "c1", "type": "function", "index": 0, "function": {"name": "look", "arguments": ""}}
     async with open_client(says("Done.")) as (_, client, model):
         response = await ask(
@@ -106,7 +106,7 @@ async def test_what_frameworks_send_by_habit_is_taken() -> None:
         assert request.config == {}
 
 
-async def test_the_shape_of_an_answer_reaches_the_model() -> None:
+async def test_response_format_reaches_the_model() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     response_format = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
     async with open_client(says('{"city":"Rome"}')) as (_, client, model):
@@ -116,14 +116,14 @@ async def test_the_shape_of_an_answer_reaches_the_model() -> None:
         assert model.requests[0].config == {}
 
 
-async def test_a_speaker_has_a_name() -> None:
+async def test_the_name_of_a_message_becomes_the_sender() -> None:
     async with open_client(says("Hi!")) as (tb, client, _):
         await ask(client, {"role": "user", "content": "Hi", "name": "Maya"})
         [conversation] = await tb.user("local").conversations.list()
         assert conversation.metadata == {"speakers": {"user": "Maya"}}
 
 
-async def test_a_turn_goes_on_in_the_conversation_that_is_named() -> None:
+async def test_a_turn_continues_the_conversation_of_the_header() -> None:
     async with open_client(says("one"), says("two")) as (tb, client, model):
         conversations = tb.user("local").conversations
         conversation = await conversations.create("support")
@@ -139,7 +139,7 @@ async def test_a_turn_goes_on_in_the_conversation_that_is_named() -> None:
         assert closed.headers["x-should-retry"] == "false"
 
 
-async def test_going_on_with_an_answer_logs_only_what_is_added() -> None:
+async def test_continuing_after_an_answer_logs_only_new_messages() -> None:
     async with open_client(says("two three")) as (tb, client, _):
         await ask(client, "Count.", {"role": "assistant", "content": "one"})
         [conversation] = await tb.user("local").conversations.list()
@@ -147,7 +147,7 @@ async def test_going_on_with_an_answer_logs_only_what_is_added() -> None:
         assert [(message.role, message.text) for message in log] == [("assistant", "two three")]
 
 
-async def test_results_and_words_in_one_request_are_logged_in_order() -> None:
+async def test_tool_results_and_texts_in_one_request_are_logged_in_order() -> None:
     tool = {"type": "function", "function": {"name": "look"}}
     async with open_client(calls(ToolCall("c1", "look")), says("Fine.")) as (tb, client, _):
         first = (await ask(client, "Look.", tools=[tool])).json()["choices"][0]["message"]
@@ -193,15 +193,15 @@ async def test_results_and_words_in_one_request_are_logged_in_order() -> None:
         ),
     ],
 )
-async def test_errors_have_the_shape_that_clients_know(content: Any, headers: dict[str, str], expected: Any) -> None:
+async def test_errors_have_openais_format(content: Any, headers: dict[str, str], expected: Any) -> None:
     async with open_client(text_length=250) as (tb, client, _):
         sent = {"content-type": "application/json", **headers}
         response = await client.post("/v1/chat/completions", content=content, headers=sent)
         assert error_in(response) == expected
-        assert await tb.user("local").conversations.list() == [], "nothing is opened for a mistake"
+        assert await tb.user("local").conversations.list() == [], "an invalid request creates no conversation"
 
 
-async def test_errors_outside_of_routes_have_that_shape_too() -> None:
+async def test_errors_outside_of_routes_have_openais_format() -> None:
     async with open_client(open=False) as (_, client, _model):
         assert error_in(await client.get("/v1/models")) == (401, "authentication_error", None, "invalid_api_key")
         assert (await client.get("/ai-conversations")).headers["content-type"] == "application/problem+json"
@@ -211,7 +211,7 @@ async def test_errors_outside_of_routes_have_that_shape_too() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/memory"])
-async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
+async def test_unexpected_errors_have_openais_format(prefix: str) -> None:
     async with Tellback(":memory:", model=ScriptedModel([raises(ValueError("secret"))])) as tb:
         app = create_app(tb, ServerSettings(open=True), opens=False)
         mounted = Starlette(routes=[Mount(prefix, app)])
@@ -227,7 +227,7 @@ async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_server_that_is_about_to_stop_asks_no_model(streams: bool) -> None:
+async def test_a_stopping_server_calls_no_model(streams: bool) -> None:
     with ScriptedModel([]) as model:
         async with Tellback(":memory:", model=model) as tb:
             app = create_app(tb, ServerSettings(open=True), opens=False)
@@ -239,7 +239,7 @@ async def test_a_server_that_is_about_to_stop_asks_no_model(streams: bool) -> No
             assert await tb.user("local").conversations.list() == []
 
 
-async def test_a_provider_that_fails_for_now_may_be_asked_again() -> None:
+async def test_temporary_provider_errors_are_retryable() -> None:
     async with open_client(raises(ProviderOverloadedError("busy", retryable=True)), says("Hi!")) as (_, client, _model):
         response = await ask(client, "Hi", stream=True)
         assert error_in(response) == (503, "server_error", None, "provider_overloaded")
@@ -247,7 +247,7 @@ async def test_a_provider_that_fails_for_now_may_be_asked_again() -> None:
         assert (await ask(client, "Hi")).status_code == 200
 
 
-async def test_a_stream_that_fails_ends_with_the_error() -> None:
+async def test_a_failed_stream_ends_with_the_error() -> None:
     failing = raises(RuntimeError("secret"), after="Hel")
     async with open_client(failing) as (tb, client, _):
         response = await ask(client, "Hi", stream=True)
@@ -259,7 +259,7 @@ async def test_a_stream_that_fails_ends_with_the_error() -> None:
         assert [each.role for each in await tb.user("local").conversations.messages(conversation.id)] == ["user"]
 
 
-async def test_a_server_without_a_model_says_so() -> None:
+async def test_a_server_without_a_model_answers_from_memory() -> None:
     async with (
         Tellback(":memory:") as tb,
         app_client(create_app(tb, ServerSettings(open=True), opens=False)) as client,

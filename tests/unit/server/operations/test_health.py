@@ -1,4 +1,4 @@
-"""Whether a server lives, and whether it is ready."""
+"""The liveness and readiness probes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_a_server_is_ready_without_a_credential() -> None:
                 assert (answer.status_code, answer.json()) == (200, {"status": name})
 
 
-async def test_a_server_that_stops_lives_but_is_not_ready() -> None:
+async def test_a_stopping_server_is_live_but_not_ready() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         app = create_app(tb, ServerSettings(), opens=False)
         app.state.stopping.set()
@@ -44,7 +44,7 @@ async def test_a_server_whose_store_is_closed_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize("fails", ["is unavailable", "is silent"])
-async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_probes_share_one_store_check(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call_count = 0
 
     async def latest() -> Any:
@@ -66,7 +66,7 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, m
     assert "db.internal" not in answers[0].text
 
 
-async def test_a_server_is_ready_again_when_its_store_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_recovers_with_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "CACHE_SECONDS", 0.0)
     tb = Tellback(":memory:", worker=False)
     app = create_app(tb, ServerSettings(), opens=False)

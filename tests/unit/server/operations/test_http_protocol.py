@@ -1,4 +1,4 @@
-"""A client has so long, and so many bytes, to say what it wants."""
+"""Limits of time and size for HTTP connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HastyProtocol(BoundedProtocol):
 
 
 class Answers:
-    """An app whose answer takes a moment."""
+    """An app with a slow response."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._seconds = seconds
@@ -40,7 +40,7 @@ class Answers:
 
 
 async def exchange(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
-    """All a server says to these bytes until it ends the connection."""
+    """Send bytes and return everything the server sends until it closes the connection."""
     host, _, port = url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     received = b""
@@ -58,31 +58,31 @@ async def exchange(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
     return received
 
 
-async def test_a_head_that_does_not_come_ends_the_connection() -> None:
+async def test_a_connection_without_headers_is_closed() -> None:
     async with running_server(Answers(), http=HastyProtocol) as url:
         assert await exchange(url) == b""
         assert await exchange(url, HEAD) == b""
         assert await exchange(url, *[b"X-More: x\r\n"] * 30, pause=0.05) != b"200"
 
 
-async def test_a_head_that_is_too_large_is_refused() -> None:
+async def test_headers_that_are_too_large_are_rejected() -> None:
     async with running_server(Answers(), http=BoundedProtocol) as url:
         assert b" 400 " in await exchange(url, HEAD, b"X-Long: " + b"x" * 100_000, pause=0.1)
 
 
-async def test_what_comes_after_a_request_has_its_time_as_well() -> None:
+async def test_later_requests_on_a_connection_have_the_same_time_limit() -> None:
     async with running_server(Answers(), http=HastyProtocol, timeout_keep_alive=30) as url:
         received = await exchange(url, HEAD + b"\r\n", b"\r\n", b"GET", pause=0.1)
     assert received.count(b" 200 ") == 1
 
 
-async def test_an_answer_that_takes_long_is_not_cut_short_by_the_next_request() -> None:
+async def test_a_slow_response_is_not_interrupted_by_the_next_request() -> None:
     async with running_server(Answers(1.0), http=HastyProtocol) as url:
         received = await exchange(url, HEAD + b"\r\n" + b"GET / HTTP/1.1\r\n")
     assert received.count(b" 200 ") == 1
 
 
-async def test_after_a_slow_answer_a_connection_stays_as_long_as_after_a_quick_one() -> None:
+async def test_a_connection_stays_open_equally_long_after_slow_and_quick_responses() -> None:
     class SlowProtocol(BoundedProtocol):
         header_seconds = 0.6
 
@@ -92,14 +92,14 @@ async def test_after_a_slow_answer_a_connection_stays_as_long_as_after_a_quick_o
     assert received.count(b" 200 ") == 2
 
 
-async def test_requests_that_come_in_time_are_answered_one_after_another() -> None:
+async def test_requests_on_one_connection_are_answered_in_order() -> None:
     async with running_server(Answers(), http=HastyProtocol) as url:
         last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         received = await exchange(url, *[HEAD + b"\r\n"] * 4, last, pause=0.15)
     assert received.count(b" 200 ") == 5
 
 
-async def test_an_answer_that_nobody_takes_is_given_up() -> None:
+async def test_a_response_that_is_not_read_is_aborted() -> None:
     finished = asyncio.Event()
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
@@ -130,7 +130,7 @@ async def test_an_answer_that_nobody_takes_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
-async def test_a_connection_ends_though_nobody_takes_the_last_of_its_answer(connection: str) -> None:
+async def test_a_connection_closes_even_if_the_end_of_its_response_is_not_read(connection: str) -> None:
     found: list[RecordingProtocol] = []
 
     class RecordingProtocol(BoundedProtocol):

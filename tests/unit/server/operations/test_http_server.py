@@ -1,4 +1,4 @@
-"""From options to a server."""
+"""Options are validated, and become a server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tellback.server.settings import ServeOptions
 SPEC = "name: {}\nsystemPrompt: Be brief.\n"
 
 
-def test_options_go_to_other_processes_as_they_are() -> None:
+def test_options_can_be_pickled() -> None:
     jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
     options = ServeOptions(url="postgresql://a:secret@db/x", workers=3, jwt=jwt, metrics_token="hidden")
     assert pickle.loads(pickle.dumps(options)) == options
@@ -48,47 +48,47 @@ def test_options_go_to_other_processes_as_they_are() -> None:
         ({"shutdown_seconds": -1}, "shutdown_seconds"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ServeOptions(**options)
 
 
-async def test_a_store_without_keys_is_open_to_this_machine(tmp_path: Path) -> None:
+async def test_a_store_without_keys_is_served_openly_on_loopback(tmp_path: Path) -> None:
     options = ServeOptions(url=str(tmp_path / "tellback.db"))
     assert (await check_options(options)).open
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-async def test_a_store_without_keys_is_not_for_others(tmp_path: Path, host: str) -> None:
+async def test_a_store_without_keys_is_not_served_on_other_addresses(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigurationError, match="tellback keys create"):
         await check_options(ServeOptions(url=str(tmp_path / "tellback.db"), host=host))
 
 
-async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Path) -> None:
+async def test_a_store_with_a_valid_key_is_not_open_and_one_with_revoked_keys_is_not_served(tmp_path: Path) -> None:
     options = ServeOptions(url=str(tmp_path / "tellback.db"), host="0.0.0.0")
     async with Tellback(options.url, worker=False) as tb:
         created = await tb.keys.create("app")
     assert not (await check_options(options)).open
     async with Tellback(options.url, worker=False) as tb:
         await tb.keys.revoke(created.key.id)
-    for host in ("0.0.0.0", "127.0.0.1"):  # what had keys once does not become open by losing them
+    for host in ("0.0.0.0", "127.0.0.1"):  # a store that once had keys never becomes open
         with pytest.raises(ConfigurationError, match="expired or were revoked"):
             await check_options(replace(options, host=host))
 
 
-async def test_an_issuer_of_tokens_is_a_credential(tmp_path: Path) -> None:
+async def test_a_jwt_issuer_makes_the_server_closed(tmp_path: Path) -> None:
     jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
     assert not (await check_options(ServeOptions(url=str(tmp_path / "tellback.db"), host="0.0.0.0", jwt=jwt))).open
 
 
 @pytest.mark.parametrize("options", [{"model": "gtp-5"}, {"models": ("gpt-5", "gtp-5")}])
-async def test_a_model_nobody_knows_is_refused(options: dict[str, Any]) -> None:
+async def test_an_unknown_model_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(UnknownModelError, match="gtp-5"):
         await check_options(ServeOptions(url=":memory:", **options))
 
 
-async def test_a_store_that_is_not_there_is_refused() -> None:
-    with socket.socket() as listener:  # bound and not listening: nobody answers
+async def test_an_unreachable_store_is_rejected() -> None:
+    with socket.socket() as listener:  # bound but not listening, so nothing responds
         listener.bind(("127.0.0.1", 0))
         with pytest.raises(TellbackError):
             await check_options(ServeOptions(url=f"postgresql://127.0.0.1:{listener.getsockname()[1]}/nothing"))
@@ -142,20 +142,20 @@ def test_agents_with_routes_come_from_modules(module: str) -> None:
 @pytest.mark.parametrize(
     "source", ["nowhere.yaml", "nowhere", "no_module:agent", "{}:nothing", "{}:number", "{}:broken"]
 )
-def test_agents_that_cannot_be_loaded_are_named(module: str, source: str) -> None:
+def test_agents_that_fail_to_load_are_reported_by_source(module: str, source: str) -> None:
     source = source.format(module)
     with pytest.raises(ConfigurationError, match=source.partition(":")[0]):
         load_agents(Tellback(":memory:"), [source])
 
 
 @pytest.mark.parametrize("text", ["name: [", "goal: nothing", "\x00"])
-def test_a_broken_description_is_named_by_its_file(tmp_path: Path, text: str) -> None:
+def test_an_invalid_spec_is_reported_with_its_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "broken.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"broken\.yaml"):
         load_agents(Tellback(":memory:"), [str(tmp_path)])
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with bind_socket("127.0.0.1", 0) as listener:
         listener.listen()
         port = listener.getsockname()[1]
@@ -166,7 +166,7 @@ def test_a_port_that_is_taken_is_said() -> None:
         bind_socket("no host", 0)
 
 
-def test_a_server_is_quiet_and_bounded() -> None:
+def test_uvicorn_is_configured_without_logs_and_with_limits() -> None:
     from tellback.server import create_app
 
     options = ServeOptions(url=":memory:", shutdown_seconds=2.5)
@@ -180,7 +180,7 @@ def test_a_server_is_quiet_and_bounded() -> None:
     assert config.forwarded_allow_ips == ["10.0.0.1"]
 
 
-def test_a_password_is_not_repeated() -> None:
+def test_the_key_creation_command_hides_passwords() -> None:
     assert "secret" not in key_creation_command("postgresql://app:secret@db/prod")
     assert key_creation_command("my file.db") == "`tellback keys create --role admin --url 'my file.db'`"
 

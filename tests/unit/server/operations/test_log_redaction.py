@@ -1,4 +1,4 @@
-"""No line of the log, at any level, holds what a user said."""
+"""No log line at any level contains a user's text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def app() -> AsyncIterator[FastAPI]:
 
 
 def _bodies(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
-    """Bodies that are wrong in many ways, and one that may be right: the words are wherever a text can be."""
+    """Bodies that are invalid in many ways, and one that may be valid; all their texts contain the marker."""
     return [
         {WORDS: WORDS},
         [WORDS],
@@ -71,7 +71,7 @@ def _fill_schema(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -
 
 
 def _requests(described: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, str]]]:
-    """Method, path, body and query of many requests to every route that ends."""
+    """Method, path, body and query of many requests to all routes that end."""
     for path, methods in described["paths"].items():
         if path in ("/ai-events", "/metrics") or path.endswith("/events"):
             continue
@@ -90,7 +90,7 @@ _CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": W
 
 
 @pytest.mark.timeout(120)
-async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
+async def test_no_route_logs_request_content(app: FastAPI) -> None:
     headers = {
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
@@ -110,7 +110,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
     assert [line for line in lines.lines if WORDS in line] == []
 
 
-async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> None:
+async def test_log_lines_of_turns_contain_no_message_text(app: FastAPI) -> None:
     tb: Tellback = app.state.server_context.tb
     with capture_lines() as lines:
         async with app_client(app, user="maya") as client:
@@ -133,7 +133,7 @@ async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> Non
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(min_size=12, alphabet=st.characters(min_codepoint=97, max_codepoint=122)))
-def test_an_exception_is_told_without_its_text(words: str) -> None:
+def test_exceptions_are_logged_without_their_text(words: str) -> None:
     def failed() -> BaseException:
         try:
             try:
@@ -148,7 +148,7 @@ def test_an_exception_is_told_without_its_text(words: str) -> None:
     assert trace.splitlines()[-1] == "ExceptionGroup"
 
 
-def test_what_operators_need_to_know_is_told() -> None:
+def test_safe_errors_are_logged_with_their_message() -> None:
     assert format_exception(ConfigurationError("no model")) == "ConfigurationError: no model"
     assert format_exception(StoreUnavailableError("no server at db")).endswith("no server at db")
     assert format_exception(ConnectionRefusedError(111, "refused")) == "ConnectionRefusedError: errno 111"
@@ -160,7 +160,7 @@ def _line(name: str, level: int, message: object, *args: object, error: BaseExce
     return JsonFormatter().format(record) if RedactingFilter().filter(record) else None
 
 
-def test_other_libraries_are_heard_by_where_they_log() -> None:
+def test_other_libraries_records_are_reduced_to_their_origin() -> None:
     assert _line("openai._base_client", logging.DEBUG, "Request options: %s", WORDS) is None
     line = _line("asyncio", logging.ERROR, f"Task failed: ValueError({WORDS})", error=ValueError(WORDS))
     assert line is not None
@@ -169,17 +169,17 @@ def test_other_libraries_are_heard_by_where_they_log() -> None:
     assert json.loads(line)["exception"] == "ValueError"
 
 
-def test_errors_in_our_own_lines_are_told_by_type() -> None:
+def test_exceptions_in_our_own_records_are_reduced_to_their_type() -> None:
     line = _line("tellback.skills", logging.WARNING, "skill %r: %s", "maths", ValueError(WORDS))
     assert line is not None
     assert json.loads(line)["message"] == "skill 'maths': ValueError"
 
 
-def test_what_tool_programs_write_is_not_passed_on() -> None:
+def test_output_of_tool_programs_is_not_logged() -> None:
     assert _line("tellback.tools.mcp", logging.INFO, "%s: %s", "files", WORDS) is None
 
 
-def test_warnings_are_told_by_their_place() -> None:
+def test_warnings_are_reduced_to_their_location() -> None:
     lines = Lines()
     logger = logging.getLogger("py.warnings")
     logger.addHandler(lines)
@@ -195,13 +195,13 @@ def test_warnings_are_told_by_their_place() -> None:
     assert [json.loads(line)["message"] for line in lines.lines] == ["/lib/thing.py:7: UserWarning"]
 
 
-def test_a_line_for_people_stays_one_line() -> None:
+def test_text_records_stay_on_one_line() -> None:
     record = logging.LogRecord("tellback.x", logging.INFO, "x.py", 1, "job %s", ("a\nb\x1b[31m",), None)
     assert "\n" not in TextFormatter().format(record)
     assert "\x1b" not in TextFormatter().format(record)
 
 
-def test_half_a_character_is_no_reason_to_lose_a_line() -> None:
+def test_records_with_lone_surrogates_are_logged() -> None:
     line = _line("tellback.x", logging.INFO, "agent %s", "\ud83d")
     assert line is not None
     assert line.isascii()

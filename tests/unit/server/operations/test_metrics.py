@@ -1,4 +1,4 @@
-"""What Prometheus reads, and who may."""
+"""The metrics for Prometheus, and access to them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def from_elsewhere(app: FastAPI) -> httpx2.AsyncClient:
 
 
 def sample(text: str, name: str, **labels: str) -> float:
-    """The sum of a metric's samples that have these labels."""
+    """Return the sum of a metric's samples with these labels."""
     found = re.findall(rf"^{name}(?:{{(.*?)}})? (\S+)$", text, re.MULTILINE)
     expected = [f'{label}="{value}"' for label, value in labels.items()]
     return sum(float(value) for labelled, value in found if all(each in labelled for each in expected))
@@ -71,7 +71,7 @@ async def test_requests_are_counted_by_route_and_class_of_status(tb: Tellback) -
     assert "BREW" not in text
 
 
-async def test_two_apps_of_one_process_count_apart(tb: Tellback) -> None:
+async def test_two_apps_of_one_process_have_separate_metrics(tb: Tellback) -> None:
     one, other = app_of(tb), app_of(tb)
     async with app_client(one) as client:
         await client.get("/ai-conversations")
@@ -100,7 +100,7 @@ async def test_streams_are_counted_while_they_are_open(tb: Tellback) -> None:
     assert sample(await read_metrics(app), "tellback_streams_open") == 0
 
 
-async def test_refusals_are_counted(tb: Tellback) -> None:
+async def test_rejected_requests_are_counted(tb: Tellback) -> None:
     app = create_app(tb, ServerSettings(rate_limit=1), opens=False)
     secret = (await tb.keys.create("app")).secret
     async with app_client(app, secret, "maya") as client:
@@ -111,7 +111,7 @@ async def test_refusals_are_counted(tb: Tellback) -> None:
     assert sample(text, "tellback_auth_failures_total") == 1
 
 
-async def test_jobs_are_counted_and_the_store_is_asked_seldom(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_are_counted_with_few_queries(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     maya = tb.user("maya")
     space = await maya.memory.create_space("facts")
     conversation = await maya.conversations.create("chat")
@@ -130,7 +130,7 @@ async def test_jobs_are_counted_and_the_store_is_asked_seldom(tb: Tellback, monk
     assert len(statuses) == 3
 
 
-async def test_a_store_that_fails_leaves_the_other_metrics(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_store_does_not_affect_other_metrics(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unavailable(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("gone")
 
@@ -138,7 +138,7 @@ async def test_a_store_that_fails_leaves_the_other_metrics(tb: Tellback, monkeyp
     assert "tellback_requests_total" in await read_metrics(app_of(tb))
 
 
-async def test_metrics_are_for_this_machine_alone(tb: Tellback) -> None:
+async def test_metrics_are_only_available_locally(tb: Tellback) -> None:
     async with from_elsewhere(app_of(tb)) as client:
         answer = await client.get("/metrics")
     assert answer.status_code == 403
@@ -146,7 +146,7 @@ async def test_metrics_are_for_this_machine_alone(tb: Tellback) -> None:
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_a_page_whose_name_leads_here_reads_no_metrics(tb: Tellback, is_open: bool) -> None:
+async def test_dns_rebinding_pages_cannot_read_metrics(tb: Tellback, is_open: bool) -> None:
     app = create_app(tb, ServerSettings(open=is_open), opens=False)
     async with app_client(app) as client:
         for headers in (
@@ -160,7 +160,7 @@ async def test_a_page_whose_name_leads_here_reads_no_metrics(tb: Tellback, is_op
             assert (await client.get("/metrics", headers={"Host": host})).status_code == 200, host
 
 
-async def test_a_token_that_is_set_is_asked_of_everyone(tb: Tellback) -> None:
+async def test_a_configured_metrics_token_is_required_from_all_clients(tb: Tellback) -> None:
     app = app_of(tb, metrics_token="scrape-me")
     async with app_client(app) as local_client, from_elsewhere(app) as remote_client:
         for client in (local_client, remote_client):
@@ -172,7 +172,7 @@ async def test_a_token_that_is_set_is_asked_of_everyone(tb: Tellback) -> None:
             assert (await client.get("/metrics", headers=headers)).status_code == 200
 
 
-def test_what_is_this_machine() -> None:
+def test_is_loopback_recognizes_local_addresses() -> None:
     local_hosts = ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost")
     remote_hosts = ("0.0.0.0", "::", "10.0.0.1", "", "example.org", "::ffff:10.0.0.1")
     assert all(map(is_loopback, local_hosts))
@@ -195,7 +195,7 @@ asyncio.run(main())
 """
 
 
-def test_processes_that_share_a_folder_are_added_up(tmp_path: Path) -> None:
+def test_metrics_of_several_processes_are_added_up(tmp_path: Path) -> None:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
     started = [subprocess.Popen([sys.executable, "-c", COUNTS], **pipes) for _ in range(2)]  # type: ignore[call-overload]
@@ -210,11 +210,11 @@ def test_processes_that_share_a_folder_are_added_up(tmp_path: Path) -> None:
             process.kill()
             process.communicate()
     assert sample(text, "tellback_requests_total", route="/x") == 2
-    assert sample(text, "tellback_streams_open") == 1, "what the dead one had open counts no more"
+    assert sample(text, "tellback_streams_open") == 1, "the gauges of the dead process are removed"
     assert sample(text, "tellback_jobs", status="queued") == 0
 
 
-def test_only_what_the_dead_had_open_is_dropped(tmp_path: Path) -> None:
+def test_only_gauges_of_dead_processes_are_removed(tmp_path: Path) -> None:
     for name in ("gauge_livesum_999999999.db", f"gauge_livesum_{os.getpid()}.db", "counter_999999999.db"):
         (tmp_path / name).touch()
     remove_dead_processes(str(tmp_path))

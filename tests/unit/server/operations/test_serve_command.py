@@ -1,4 +1,4 @@
-"""`tellback serve`: what it is told, and what it says when it cannot."""
+"""`tellback serve`: options and startup errors."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def error_text(*arguments: str) -> str:
         (("--host", "no host"), "no host"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
+def test_startup_errors_are_one_sentence(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
     options = arguments if "--url" in arguments else ("--url", str(tmp_path / "a.db"), *arguments)
     assert expected in error_text(*options)
 
 
-def test_a_broken_agent_and_a_taken_port_are_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_agent_and_a_port_in_use_are_one_sentence_each(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
     url = ("--url", str(tmp_path / "a.db"))
@@ -112,7 +112,7 @@ def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pyt
     assert (options.jwt.issuer, options.jwt.tenant_id) == ("https://issuer.test", "acme")
 
 
-def test_what_is_not_said_is_as_the_app_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omitted_options_have_the_defaults_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(options: ServeOptions) -> int:
         assert replace(options, web_uis=()) == ServeOptions()
         assert all(getattr(options, field.name) == field.default for field in fields(ServerSettings))
@@ -125,14 +125,14 @@ def test_what_is_not_said_is_as_the_app_has_it(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "name", ["--body-bytes", "--text-length", "--page-size", "--largest-page", "--heartbeat-seconds"]
 )
-def test_a_bound_that_lets_nothing_through_is_refused(name: str) -> None:
+def test_limits_that_allow_nothing_are_rejected(name: str) -> None:
     result = CliRunner().invoke(app, ["serve", name, "0"])
     assert result.exit_code == 2
     assert name in result.output
     assert "Invalid value" in result.output
 
 
-def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
+def test_the_banner_shows_the_url_and_warns_about_an_open_server() -> None:
     line, answers = serve.startup_lines(ServeOptions(url="a.db", model="gpt-5"), "http://127.0.0.1:8765")
     assert "http://127.0.0.1:8765" in line
     assert "/docs" in line

@@ -1,4 +1,4 @@
-"""Who may do what under `/ai-admin`, what is refused there, and downloads that are broken off."""
+"""Permissions and errors of `/ai-admin`, and aborted downloads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def app(tb: Tellback) -> Any:
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_what_concerns_others_is_for_admins(tb: Tellback, app: Any, role: Any) -> None:
+async def test_operations_on_other_users_need_an_admin(tb: Tellback, app: Any, role: Any) -> None:
     created = await tb.keys.create(role, user_id="maya" if role == "user" else None)
     async with app_client(app, created.secret, "maya") as client:
         for method, path, body in OPERATING:
@@ -53,7 +53,7 @@ async def test_what_concerns_others_is_for_admins(tb: Tellback, app: Any, role: 
             assert (answer.status_code, answer.json()["code"]) == (403, "not-allowed"), path
 
 
-async def test_an_app_exports_and_erases_the_user_it_names(tb: Tellback, app: Any) -> None:
+async def test_an_app_key_exports_and_erases_the_user_in_the_header(tb: Tellback, app: Any) -> None:
     await tb.user("omar").conversations.create("chat")
     created = await tb.keys.create("app")
     async with app_client(app, created.secret, "omar") as client:
@@ -92,7 +92,7 @@ async def test_an_app_exports_and_erases_the_user_it_names(tb: Tellback, app: An
         ("PATCH", "/ai-admin/bindings/bind_1", {"conversationScope": {}}),
     ],
 )
-async def test_what_cannot_be_meant_is_refused(app: Any, tb: Tellback, method: str, path: str, body: Any) -> None:
+async def test_invalid_admin_requests_are_rejected(app: Any, tb: Tellback, method: str, path: str, body: Any) -> None:
     created = await tb.keys.create("admin")
     async with app_client(app, created.secret, "maya") as client:
         answer = await client.request(method, path, json=body)
@@ -100,14 +100,14 @@ async def test_what_cannot_be_meant_is_refused(app: Any, tb: Tellback, method: s
 
 
 @pytest.mark.parametrize("path", ["jobs/%00", "jobs/job_1", "bindings/%00", "bindings/bind_1", "keys/%00", "keys/k"])
-async def test_ids_that_nothing_has_are_unknown(app: Any, tb: Tellback, path: str) -> None:
+async def test_unknown_ids_are_not_found(app: Any, tb: Tellback, path: str) -> None:
     created = await tb.keys.create("admin")
     async with app_client(app, created.secret) as client:
         assert (await client.get(f"/ai-admin/{path}")).status_code == 404
 
 
-async def test_a_download_that_nobody_takes_is_left_and_its_file_closed() -> None:
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - the answer closes it
+async def test_a_stalled_download_is_aborted_and_its_file_closed() -> None:
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the response closes it
     file.write(b"x" * (3 * CHUNK_BYTES))
     file.seek(0)
     sent: list[Any] = []

@@ -1,4 +1,4 @@
-"""`/ai-agents/{name}/sessions`: begun, read, changed and ended by their user, and by nobody else."""
+"""`/ai-agents/{name}/sessions`: sessions are created, read, changed and deleted only by their user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def tb() -> AsyncIterator[Tellback]:
 
 @pytest.fixture(params=["kept", "own"])
 def app(tb: Tellback, request: pytest.FixtureRequest) -> Any:
-    """A server whose agents keep their sessions in the Tellback, or in a place of their own."""
+    """A server whose agents store their sessions in the Tellback, or in their own adapter."""
     persistence = None if request.param == "kept" else Persistence(InMemoryAdapter())
     model = FunctionModel(lambda request: f"You said {request.messages[-1].content}")
     agents = [Agent(name, model=model, persistence=persistence) for name in ("Plain", "Other")]
@@ -62,7 +62,7 @@ async def send_text(caller: httpx2.AsyncClient, text: str, id: str = "web-42", a
     return found
 
 
-async def test_a_session_is_begun_and_read(maya: httpx2.AsyncClient) -> None:
+async def test_a_session_is_created_and_read(maya: httpx2.AsyncClient) -> None:
     created = await maya.post(PATH, json={"id": "web-42", "initialData": {"channel": "web"}})
     assert created.status_code == 201, created.text
     assert created.headers["etag"] == '"v0"'
@@ -75,14 +75,14 @@ async def test_a_session_is_begun_and_read(maya: httpx2.AsyncClient) -> None:
     assert (await maya.post(PATH, json={})).json()["id"].startswith("session_")
 
 
-async def test_an_id_is_taken_once(maya: httpx2.AsyncClient) -> None:
+async def test_a_session_id_can_be_used_once(maya: httpx2.AsyncClient) -> None:
     assert (await maya.post(PATH, json={"id": "web-42"})).status_code == 201
     conflict = await maya.post(PATH, json={"id": "web-42"})
     assert (conflict.status_code, conflict.json()["code"]) == (409, "session-conflict")
     assert conflict.json()["data"]["id"] == "web-42"
 
 
-async def test_an_id_of_another_user_is_taken_and_nothing_else_is_told(
+async def test_a_session_id_of_another_user_is_a_conflict_without_details(
     tb: Tellback, app: Any, maya: httpx2.AsyncClient
 ) -> None:
     for _ in range(3):
@@ -94,7 +94,7 @@ async def test_an_id_of_another_user_is_taken_and_nothing_else_is_told(
     assert conflict.json()["data"] == {"id": "web-42", "version": 0, "stored": 0}
 
 
-async def test_what_was_said_is_read_page_by_page(maya: httpx2.AsyncClient) -> None:
+async def test_session_messages_are_read_in_pages(maya: httpx2.AsyncClient) -> None:
     for text in ("one", "two", "three"):
         await send_text(maya, text)
     found: list[str] = []
@@ -143,7 +143,7 @@ async def test_a_session_is_ended(maya: httpx2.AsyncClient) -> None:
     assert (await maya.delete(f"{PATH}/web-42")).status_code == 404
 
 
-async def test_what_is_known_is_not_sent_again(maya: httpx2.AsyncClient) -> None:
+async def test_an_unchanged_session_is_a_304(maya: httpx2.AsyncClient) -> None:
     await send_text(maya, "Hi")
     tag = (await maya.get(f"{PATH}/web-42")).headers["etag"]
     for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
@@ -162,7 +162,7 @@ async def test_what_is_known_is_not_sent_again(maya: httpx2.AsyncClient) -> None
         ("POST", "/abandon", None),
     ],
 )
-async def test_what_has_changed_is_not_changed_again(
+async def test_a_session_is_not_changed_if_its_etag_differs(
     maya: httpx2.AsyncClient, method: str, end: str, body: Any
 ) -> None:
     tag = (await maya.post(PATH, json={"id": "web-42"})).headers["etag"]
@@ -175,7 +175,7 @@ async def test_what_has_changed_is_not_changed_again(
     assert passed.is_success
 
 
-async def test_sessions_of_others_are_unknown(tb: Tellback, app: Any, maya: httpx2.AsyncClient) -> None:
+async def test_sessions_of_other_users_are_not_found(tb: Tellback, app: Any, maya: httpx2.AsyncClient) -> None:
     await send_text(maya, "Hi")
     strangers: list[tuple[str, str, ApiKeyRole]] = [
         ("omar", "acme", "user"),
@@ -199,7 +199,7 @@ async def test_sessions_of_others_are_unknown(tb: Tellback, app: Any, maya: http
     assert (await maya.get(f"{PATH}/web-42")).json()["version"] == 1
 
 
-async def test_a_session_is_of_one_agent(maya: httpx2.AsyncClient) -> None:
+async def test_a_session_belongs_to_one_agent(maya: httpx2.AsyncClient) -> None:
     await send_text(maya, "Hi")
     assert (await maya.get("/ai-agents/Other/sessions/web-42")).status_code == 404
     body = {"message": "Hi", "sessionId": "web-42"}
@@ -220,7 +220,7 @@ async def test_a_session_is_of_one_agent(maya: httpx2.AsyncClient) -> None:
         {"status": "lost"},
     ],
 )
-async def test_a_session_that_cannot_be_is_refused(maya: httpx2.AsyncClient, body: dict[str, Any]) -> None:
+async def test_invalid_sessions_are_rejected(maya: httpx2.AsyncClient, body: dict[str, Any]) -> None:
     assert (await maya.post(PATH, json=body)).status_code == 422
 
 
@@ -228,14 +228,14 @@ async def test_a_session_that_cannot_be_is_refused(maya: httpx2.AsyncClient, bod
     "query",
     ["?cursor=AA", "?cursor=!!", "?limit=0", "?status=lost", "?cursor=OTk5OTk5OTk5OTk5OTk5OTk5IHg"],
 )
-async def test_a_page_that_cannot_be_is_refused(maya: httpx2.AsyncClient, query: str) -> None:
+async def test_invalid_session_cursors_are_rejected(maya: httpx2.AsyncClient, query: str) -> None:
     assert (await maya.get(PATH + query)).status_code == 422
     await send_text(maya, "Hi")
     if "status" not in query:
         assert (await maya.get(f"{PATH}/web-42/messages{query}")).status_code == 422
 
 
-async def test_erasing_a_user_erases_their_kept_sessions(tb: Tellback) -> None:
+async def test_erasing_a_user_deletes_the_sessions(tb: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."))
     app = create_app(tb, ServerSettings(), agents=[agent], opens=False)
     async with await client(tb, app) as caller:
@@ -247,7 +247,7 @@ async def test_erasing_a_user_erases_their_kept_sessions(tb: Tellback) -> None:
         assert (await caller.get(f"{PATH}/web-42")).status_code == 404
 
 
-async def test_a_place_that_can_only_load_and_save_has_no_lists(tb: Tellback) -> None:
+async def test_a_session_store_without_lists_does_not_support_them(tb: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=InMemorySessions())
     app = create_app(tb, ServerSettings(), agents=[agent], opens=False)
     async with await client(tb, app) as caller:
@@ -256,7 +256,7 @@ async def test_a_place_that_can_only_load_and_save_has_no_lists(tb: Tellback) ->
     assert (answer.status_code, answer.json()["code"]) == (503, "not-configured")
 
 
-async def test_an_agent_that_is_in_use_is_never_made_twice(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_in_use_is_never_built_twice(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     from tellback.server import tenant_agents
     from tellback.server.auth import Caller, Principal, ServerContext
 
@@ -279,7 +279,7 @@ tags = st.builds(session_etag, st.integers(0, 10), st.sampled_from(["active", "c
 
 
 @given(st.lists(tags, max_size=4), tags)
-def test_a_tag_matches_if_it_is_in_the_list(known: list[str], tag: str) -> None:
+def test_an_etag_matches_if_it_is_in_the_list(known: list[str], tag: str) -> None:
     line = " , ".join(known)
     assert is_not_modified([line], tag) == (tag in known)
     assert is_not_modified([f"W/{each}" for each in known], tag) == (tag in known)
@@ -295,7 +295,7 @@ def test_a_tag_matches_if_it_is_in_the_list(known: list[str], tag: str) -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3), st.text(min_size=1, max_size=60)), max_size=6))
-def test_ids_of_different_apps_are_never_stored_alike(ids: list[tuple[str, str, str]]) -> None:
+def test_ids_of_different_apps_are_stored_differently(ids: list[tuple[str, str, str]]) -> None:
     apps = [*ids, ("default", "default", "web-42"), ("acme", "default", "web-42")]
     stored: dict[str, tuple[str, str, str]] = {}
     for tenant, app, id in apps:
@@ -306,7 +306,7 @@ def test_ids_of_different_apps_are_never_stored_alike(ids: list[tuple[str, str, 
 
 
 @pytest.mark.parametrize("id", ["a/b", "/", "a\nb", "\x7f", "\x85", ".", "..", "", "x" * 151])
-async def test_an_id_that_cannot_stand_in_an_address_is_refused(tb: Tellback, app: Any, id: str) -> None:
+async def test_a_session_id_that_is_invalid_in_urls_is_rejected(tb: Tellback, app: Any, id: str) -> None:
     async with await client(tb, app) as caller:
         assert (await caller.post(PATH, json={"id": id})).status_code == 422
         answer = await caller.post("/ai-agents/Plain/respond", json={"message": "Hi", "sessionId": id})
@@ -315,7 +315,7 @@ async def test_an_id_that_cannot_stand_in_an_address_is_refused(tb: Tellback, ap
 
 
 @pytest.mark.parametrize("id", ["web-42", "zoë", "a b?#%2F", "...", "x" * 150])
-async def test_any_other_id_leads_to_its_session(tb: Tellback, app: Any, id: str) -> None:
+async def test_any_other_session_id_works(tb: Tellback, app: Any, id: str) -> None:
     async with await client(tb, app) as caller:
         assert (await caller.post(PATH, json={"id": id})).status_code == 201
         assert (await caller.get(f"{PATH}/{quote(id, safe='')}")).json()["id"] == id

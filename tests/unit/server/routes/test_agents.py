@@ -1,4 +1,4 @@
-"""`/ai-agents`: agents by their descriptions are invoked, and agents with routes respond, each for its own user."""
+"""`/ai-agents`: agents from specs are invoked, agents with routes respond, each for the caller's user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.travel_agents import TripSetup, script_full_trip
 SUPPORT = {
     "name": "support",
     "description": "Answers questions",
-    "systemPrompt": "The author's own words.",
+    "systemPrompt": "The text of the author.",
     "arguments": {"userMessage": {"type": "string"}},
     "config": {"temperature": 0.1},
 }
@@ -55,7 +55,7 @@ async def client(
 
 
 def events_of(text: str) -> list[tuple[str, Any]]:
-    """The events of a stream."""
+    """Return the events of a stream."""
     found = []
     for block in text.split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
@@ -76,14 +76,14 @@ async def test_agents_of_both_kinds_are_listed(tb: Tellback) -> None:
         assert (await caller.get("/ai-agents/nobody")).status_code == 404
 
 
-async def test_the_authors_words_are_not_for_users(tb: Tellback) -> None:
+async def test_specs_are_hidden_from_users(tb: Tellback) -> None:
     tb.register_agent(SUPPORT)
     async with await client(tb) as caller:
         for path in ("/ai-agents", "/ai-agents/support"):
             assert "own words" not in (await caller.get(path)).text
 
 
-async def test_a_description_is_invoked(tb: Tellback, model: ScriptedModel) -> None:
+async def test_an_agent_from_a_spec_is_invoked(tb: Tellback, model: ScriptedModel) -> None:
     tb.register_agent(SUPPORT)
     model._script[:] = [says("It is on its way.")]
     async with await client(tb) as caller:
@@ -121,7 +121,7 @@ async def test_an_invocation_with_a_key_is_run_once(tb: Tellback, model: Scripte
     assert len(model.requests) == 1
 
 
-async def test_a_call_that_waits_is_approved(tb: Tellback, model: ScriptedModel) -> None:
+async def test_a_pending_call_is_approved(tb: Tellback, model: ScriptedModel) -> None:
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -142,7 +142,7 @@ async def test_a_call_that_waits_is_approved(tb: Tellback, model: ScriptedModel)
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_a_user_decides_on_a_call_and_does_not_change_it(
+async def test_a_user_may_approve_a_call_but_not_change_its_input(
     tb: Tellback, model: ScriptedModel, role: ApiKeyRole
 ) -> None:
     paid: list[int] = []
@@ -185,7 +185,7 @@ APPENDED: dict[str, Callable[[str], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("role", ["user", "app"])
 @pytest.mark.parametrize("endpoint", ["result", "denial", "chat", "completion", *APPENDED])
-async def test_nobody_says_what_an_agents_tool_gave(
+async def test_clients_cannot_supply_results_of_an_agents_tool(
     tb: Tellback, model: ScriptedModel, role: ApiKeyRole, endpoint: str
 ) -> None:
     @tool(requires_approval=True)
@@ -213,7 +213,7 @@ async def test_nobody_says_what_an_agents_tool_gave(
         else:
             path, headers = f"/ai-conversations/{id}/run-turn", {}
             body = {"approvals": {call: False}} if endpoint == "denial" else results
-            if endpoint == "tool-results":  # a call that waits is not passed over for one of that id
+            if endpoint == "tool-results":  # a pending call is not replaced by another with its id
                 block = {"type": "tool_use", "id": call, "name": "pay", "arguments": {}}
                 response = await caller.post(f"/ai-conversations/{id}/assistant-turns", json={"content": [block]})
                 assert response.status_code == 201
@@ -243,7 +243,7 @@ async def test_nobody_says_what_an_agents_tool_gave(
         ({"arguments": {"userMessage": "Hi"}, "userId": "omar"}, 422),
     ],
 )
-async def test_an_invocation_that_cannot_be_is_refused(tb: Tellback, body: dict[str, Any], status: int) -> None:
+async def test_invalid_invocations_are_rejected(tb: Tellback, body: dict[str, Any], status: int) -> None:
     tb.register_agent(SUPPORT)
     async with await client(tb) as caller:
         answer = await caller.post("/ai-agents/support/invoke", json=body)
@@ -252,14 +252,14 @@ async def test_an_invocation_that_cannot_be_is_refused(tb: Tellback, body: dict[
     assert await tb.user("maya").conversations.list() == []
 
 
-async def test_an_argument_cannot_name_a_model_that_is_not_allowed(tb: Tellback) -> None:
+async def test_an_argument_cannot_select_a_forbidden_model(tb: Tellback) -> None:
     tb.register_agent({"name": "any", "model": "$model"})
     body = {"arguments": {"userMessage": "Hi", "model": "the-most-expensive"}}
     async with await client(tb) as caller:
         assert (await caller.post("/ai-agents/any/invoke", json=body)).status_code == 403
 
 
-async def test_another_users_conversation_is_unknown(tb: Tellback) -> None:
+async def test_another_users_conversation_is_not_found(tb: Tellback) -> None:
     tb.register_agent(SUPPORT)
     conversation = await tb.user("omar").conversations.create("support")
     async with await client(tb) as caller:
@@ -309,7 +309,7 @@ async def test_an_answer_is_streamed(tb: Tellback) -> None:
     assert events[-1][1]["session"]["version"] == 1
 
 
-async def test_a_stream_that_cannot_begin_is_a_problem(tb: Tellback) -> None:
+async def test_a_stream_that_cannot_start_is_a_problem_response(tb: Tellback) -> None:
     setup = TripSetup(None)
     async with await client(tb, "user", "maya", setup.agent) as caller:
         body = {"approvals": {"call_none": True}, "sessionId": "web-42", "stream": True}
@@ -318,7 +318,7 @@ async def test_a_stream_that_cannot_begin_is_a_problem(tb: Tellback) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_message_with_a_key_is_answered_once(tb: Tellback) -> None:
+async def test_a_message_with_an_idempotency_key_is_answered_once(tb: Tellback) -> None:
     setup = TripSetup(None)
     script_full_trip(setup)
     async with await client(tb, "user", "maya", setup.agent) as caller:
@@ -330,7 +330,7 @@ async def test_a_message_with_a_key_is_answered_once(tb: Tellback) -> None:
     assert len(setup.searched) == 1
 
 
-async def test_a_state_that_waits_is_approved(tb: Tellback) -> None:
+async def test_a_pending_call_of_a_state_is_approved(tb: Tellback) -> None:
     setup = TripSetup(None, approval=True)
     setup.script(setup.understands_trip(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
     async with await client(tb, "user", "maya", setup.agent) as caller:
@@ -343,7 +343,7 @@ async def test_a_state_that_waits_is_approved(tb: Tellback) -> None:
     assert setup.searched == [("Rome", 2)]
 
 
-async def test_if_match_lets_only_one_of_two_through(tb: Tellback) -> None:
+async def test_if_match_accepts_only_one_of_two_concurrent_turns(tb: Tellback) -> None:
     setup = TripSetup(None)
     setup.script(
         setup.understands_trip(destination="Rome"),
@@ -363,7 +363,7 @@ async def test_if_match_lets_only_one_of_two_through(tb: Tellback) -> None:
         assert (await caller.post(path, json={"message": "x"}, headers={"If-Match": "*"})).status_code == 422
 
 
-async def test_turns_that_begin_from_one_version_at_once_are_saved_once(tb: Tellback) -> None:
+async def test_concurrent_turns_with_one_version_are_saved_once(tb: Tellback) -> None:
     gate = asyncio.Event()
 
     async def slowly(request: Any) -> str:
@@ -401,7 +401,7 @@ async def test_turns_that_begin_from_one_version_at_once_are_saved_once(tb: Tell
         {"message": "Hi", "metadata": {"k": "x" * 20_000}},
     ],
 )
-async def test_what_cannot_be_said_is_refused(tb: Tellback, body: dict[str, Any]) -> None:
+async def test_invalid_messages_to_an_agent_are_rejected(tb: Tellback, body: dict[str, Any]) -> None:
     setup = TripSetup(None)
     async with await client(tb, "user", "maya", setup.agent) as caller:
         content = json.dumps(body).replace("Infinity", "1e400")
@@ -423,7 +423,7 @@ async def test_a_history_is_passed_by_apps_and_not_by_users(tb: Tellback) -> Non
         assert (await caller.post("/ai-agents/Wanda/respond", json={"history": [{"x": 1}]})).status_code == 422
 
 
-async def test_a_diagram_shows_where_a_session_stands(tb: Tellback) -> None:
+async def test_a_diagram_highlights_the_sessions_state(tb: Tellback) -> None:
     setup = TripSetup(None)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     async with await client(tb, "user", "maya", setup.agent) as caller:

@@ -1,4 +1,4 @@
-"""What one asks of conversations besides talking, by REST."""
+"""Operations on conversations besides messages, over REST."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_the_open_conversation_is_found_or_opened(rest: RestClient) -> Non
     assert expect_json(await rest.post("/ai-conversations/find-or-create", json=query))["id"] != created["id"]
 
 
-async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> None:
+async def test_an_imported_chat_is_stored_in_one_request(rest: RestClient) -> None:
     conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)
     path = f"/ai-conversations/{conversation['id']}/messages"
     messages: list[dict[str, Any]] = [
@@ -73,7 +73,7 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> No
     assert expect_json(await rest.post(path, json={"messages": messages}), 409)["code"] == "conversation-closed"
 
 
-async def test_what_was_left_is_closed_for_this_user_alone(tb: Tellback, rest: RestClient) -> None:
+async def test_close_stale_only_closes_the_users_conversations(tb: Tellback, rest: RestClient) -> None:
     conversation = await tb.user("maya").conversations.create("chat")
     other = await tb.user("omar").conversations.create("chat")
     assert expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 3600}))["items"] == []
@@ -86,7 +86,7 @@ async def test_what_was_left_is_closed_for_this_user_alone(tb: Tellback, rest: R
         assert (await rest.post("/ai-conversations/close-stale", json={"olderThan": age})).status_code == 422
 
 
-async def test_calls_that_wait_for_a_decision_are_shown() -> None:
+async def test_pending_calls_are_listed() -> None:
     async def pay(amount: int) -> str:
         return f"paid {amount}"
 
@@ -103,7 +103,7 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
         assert (await rest.get("/ai-conversations/conv_x/pending")).status_code == 404
 
 
-async def test_a_summary_is_made_by_a_model_that_is_served(tb: Tellback, rest: RestClient) -> None:
+async def test_a_summary_uses_only_allowed_models(tb: Tellback, rest: RestClient) -> None:
     conversations = tb.user("maya").conversations
     conversation = await conversations.create("chat", close_after=timedelta(hours=1))
     await conversations.append_turn(conversation.id, "I keep bees.", {"content": "How many?"})

@@ -1,4 +1,4 @@
-"""Conversations by REST: opened, spoken in, read page by page, closed."""
+"""Conversations over REST: create, append, read in pages, close."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def conversation_path(rest: RestClient) -> str:
     return f"/ai-conversations/{created['id']}"
 
 
-async def test_a_conversation_is_opened_listed_and_closed(rest: RestClient) -> None:
+async def test_a_conversation_is_created_listed_and_closed(rest: RestClient) -> None:
     body = {"namespace": "support-chat", "title": "Refund", "metadata": {"source": "web"}, "sessionId": "s1"}
     created = expect_json(await rest.post("/ai-conversations", json=body), 201)
     assert {name: created[name] for name in body} == body
@@ -46,7 +46,7 @@ async def test_a_conversation_is_opened_listed_and_closed(rest: RestClient) -> N
     assert problem["code"] == "conversation-closed"
 
 
-async def test_each_side_is_appended_with_what_is_known_of_it(rest: RestClient, conversation_path: str) -> None:
+async def test_messages_of_each_role_are_appended_with_all_fields(rest: RestClient, conversation_path: str) -> None:
     user_message = expect_json(
         await rest.post(f"{conversation_path}/user-messages", json={"content": "Where's my refund?", "traceId": "t1"}),
         201,
@@ -136,7 +136,7 @@ async def test_a_retry_with_a_key_stores_the_users_message_once(rest: RestClient
         ("turns", {"userContent": "x", "assistant": "y"}),
     ],
 )
-async def test_a_message_that_cannot_be_is_refused(
+async def test_invalid_appended_messages_are_rejected(
     rest: RestClient, conversation_path: str, path: str, body: dict[str, Any]
 ) -> None:
     assert expect_json(await rest.post(f"{conversation_path}/{path}", json=body), 422)["code"] == "invalid-argument"

@@ -1,4 +1,4 @@
-"""Bindings, extractions and jobs by REST, and whose they may be."""
+"""Bindings, extractions and jobs over REST, and their permissions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def add_message(tb: Tellback, user: str = "maya", namespace: str = "chat")
     return conversation.id
 
 
-async def test_a_binding_is_made_changed_and_ended(rest: RestClient, space: str) -> None:
+async def test_a_binding_is_created_changed_and_deleted(rest: RestClient, space: str) -> None:
     body = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
     created = expect_json(await rest.post("/ai-memory/bindings", json=body), 201)
     assert created["conversationScope"] == body["conversationScope"]
@@ -63,7 +63,7 @@ async def test_a_binding_is_made_changed_and_ended(rest: RestClient, space: str)
     assert (await rest.get(path)).status_code == 404
 
 
-async def test_several_scopes_come_back_as_a_list(rest: RestClient, space: str) -> None:
+async def test_several_scopes_are_returned_as_a_list(rest: RestClient, space: str) -> None:
     scopes = [{"namespace": name, "userId": "maya"} for name in ("morning", "evening")]
     body = {"conversationScope": scopes, "memorySpaceIds": [space]}
     assert expect_json(await rest.post("/ai-memory/bindings", json=body), 201)["conversationScope"] == scopes
@@ -84,12 +84,12 @@ async def test_several_scopes_come_back_as_a_list(rest: RestClient, space: str) 
         {"extractionPolicy": {"extractionVersion": "../v1"}},
     ],
 )
-async def test_a_binding_that_makes_no_sense_is_refused(rest: RestClient, space: str, change: dict[str, Any]) -> None:
+async def test_invalid_bindings_are_rejected(rest: RestClient, space: str, change: dict[str, Any]) -> None:
     body = {"conversationScope": {"namespace": "chat"}, "memorySpaceIds": [space], **change}
     assert expect_json(await rest.post("/ai-memory/bindings", json=body), 422)["code"] == "invalid-argument"
 
 
-async def test_a_users_own_key_binds_its_own_conversations_only(tb: Tellback, rest: RestClient, space: str) -> None:
+async def test_a_users_key_binds_only_its_own_conversations(tb: Tellback, rest: RestClient, space: str) -> None:
     shared = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
     for_all = expect_json(await rest.post("/ai-memory/bindings", json=shared), 201)
     async with rest_client(tb, role="user") as maya:
@@ -101,7 +101,7 @@ async def test_a_users_own_key_binds_its_own_conversations_only(tb: Tellback, re
         ):
             body = {"conversationScope": scope, "memorySpaceIds": [space]}
             assert expect_json(await maya.post("/ai-memory/bindings", json=body), 403)["code"] == "not-allowed"
-        # What its app made in its name is about others too.
+        # The app's binding in the user's name also covers others.
         path = f"/ai-memory/bindings/{for_all['id']}"
         assert (await maya.patch(path, json={"enabled": False})).status_code == 403
         assert (await maya.delete(path)).status_code == 403
@@ -115,7 +115,7 @@ async def test_a_users_own_key_binds_its_own_conversations_only(tb: Tellback, re
     assert (await rest.delete(f"/ai-memory/bindings/{for_all['id']}")).status_code == 204
 
 
-async def test_others_see_of_a_binding_only_what_concerns_them(tb: Tellback, rest: RestClient, space: str) -> None:
+async def test_other_users_see_only_their_part_of_a_binding(tb: Tellback, rest: RestClient, space: str) -> None:
     scopes = [{"namespace": "chat", "userId": name} for name in ("maya", "omar", "zoe")]
     created = expect_json(
         await rest.post("/ai-memory/bindings", json={"conversationScope": scopes, "memorySpaceIds": [space]}), 201
@@ -132,7 +132,7 @@ async def test_others_see_of_a_binding_only_what_concerns_them(tb: Tellback, res
         assert (await lee.get(path)).status_code == 404
 
 
-async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
+async def test_only_admins_see_provider_errors_of_jobs() -> None:
     failure = ProviderRequestError("Incorrect API key sk-live-1", provider="anthropic")
     model = ScriptedModel([raises(failure)])
     async with Tellback(":memory:", model=model, embedder=None) as tb:
@@ -151,7 +151,7 @@ async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
             assert "sk-live" not in stream.text
 
 
-async def test_admins_name_prompts_that_there_are() -> None:
+async def test_an_unknown_prompt_version_is_a_client_error_for_admins() -> None:
     async with Tellback(":memory:", model=ScriptedModel([]), embedder=None, worker=False) as tb:
         own_space = await tb.user("maya").memory.create_space("daily")
         binding = await tb.user("maya").memory.create_binding({"namespace": "chat"}, [own_space.id])
@@ -195,7 +195,7 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(tb: Tellback,
         assert (await rest.get(f"/ai-memory/jobs/{unknown}")).status_code == 404
 
 
-async def test_nobody_sees_or_moves_anothers_job(tb: Tellback, rest: RestClient, space: str) -> None:
+async def test_users_cannot_see_or_change_other_users_jobs(tb: Tellback, rest: RestClient, space: str) -> None:
     run = await tb.user("maya").memory.run_extraction_for_conversation(await add_message(tb), space_id=space)
     for user, tenant, app in (("omar", "default", "default"), ("maya", "x", "default"), ("maya", "default", "x")):
         async with rest_client(tb, user, role="admin", tenant=tenant, app=app) as other:
@@ -207,7 +207,7 @@ async def test_nobody_sees_or_moves_anothers_job(tb: Tellback, rest: RestClient,
     assert job.status is JobStatus.QUEUED
 
 
-async def test_waiting_says_whether_the_memories_are_there(tb: Tellback, rest: RestClient, space: str) -> None:
+async def test_waiting_reports_whether_extraction_is_done(tb: Tellback, rest: RestClient, space: str) -> None:
     assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
     body = {"conversationId": await add_message(tb), "memorySpaceId": space}
     expect_json(await rest.post("/ai-memory/extractions", json=body), 202)
@@ -215,7 +215,7 @@ async def test_waiting_says_whether_the_memories_are_there(tb: Tellback, rest: R
     assert (await rest.post("/ai-memory/extractions/wait", json={"timeout": 31})).status_code == 422
 
 
-async def test_waiting_ends_by_itself_where_no_time_is_given(
+async def test_waiting_without_a_timeout_ends(
     tb: Tellback, rest: RestClient, space: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"conversationId": await add_message(tb), "memorySpaceId": space}
@@ -224,7 +224,7 @@ async def test_waiting_ends_by_itself_where_no_time_is_given(
     assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": False}
 
 
-async def test_a_version_that_no_prompt_has_is_the_clients_mistake() -> None:
+async def test_an_unknown_prompt_version_is_a_client_error() -> None:
     async with Tellback(":memory:", embedder=None, worker=False, model="claude-sonnet-5") as tb:
         space = await tb.user("maya").memory.create_space()
         id = await add_message(tb)

@@ -1,4 +1,4 @@
-"""API keys by REST: an admin makes, lists and revokes those of their own tenant and app, and of no other."""
+"""API keys over REST: an admin manages the keys of its own tenant and app only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def admin(tb: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def test_a_key_that_was_made_opens_its_own_tenant_and_app(admin: httpx2.AsyncClient, app: Any) -> None:
+async def test_a_created_key_works_for_its_tenant_and_app(admin: httpx2.AsyncClient, app: Any) -> None:
     answer = await admin.post("/ai-admin/keys", json={"role": "user", "userId": "maya", "name": "phone"})
     assert answer.status_code == 201
     assert answer.headers["cache-control"] == "no-store"
@@ -47,7 +47,7 @@ async def test_a_key_that_was_made_opens_its_own_tenant_and_app(admin: httpx2.As
     assert response.json()["tenantId"] == "acme"
 
 
-async def test_a_secret_is_never_shown_again(admin: httpx2.AsyncClient) -> None:
+async def test_a_secret_is_returned_only_once(admin: httpx2.AsyncClient) -> None:
     created = (await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})).json()
     repeated = await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})
     assert repeated.json()["secret"] != created["secret"]
@@ -55,7 +55,7 @@ async def test_a_secret_is_never_shown_again(admin: httpx2.AsyncClient) -> None:
         assert created["secret"] not in (await admin.get(path)).text
 
 
-async def test_keys_are_listed_page_by_page(admin: httpx2.AsyncClient) -> None:
+async def test_keys_are_listed_in_pages(admin: httpx2.AsyncClient) -> None:
     ids = [(await admin.post("/ai-admin/keys", json={})).json()["key"]["id"] for _ in range(3)]
     first = (await admin.get("/ai-admin/keys", params={"limit": 2})).json()
     second = (await admin.get("/ai-admin/keys", params={"limit": 2, "cursor": first["nextCursor"]})).json()
@@ -63,7 +63,7 @@ async def test_keys_are_listed_page_by_page(admin: httpx2.AsyncClient) -> None:
     assert [each["id"] for each in first["items"] + second["items"]][1:] == ids
 
 
-async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) -> None:
+async def test_a_revoked_key_is_rejected(admin: httpx2.AsyncClient, app: Any) -> None:
     created = (await admin.post("/ai-admin/keys", json={})).json()
     revoked = await admin.delete(f"/ai-admin/keys/{created['key']['id']}")
     assert ApiKeyWire.model_validate(revoked.json()).value().revoked_at is not None
@@ -71,7 +71,7 @@ async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) 
         assert (await client.get("/ai-conversations")).status_code == 401
 
 
-async def test_keys_of_another_tenant_are_unknown(tb: Tellback, admin: httpx2.AsyncClient) -> None:
+async def test_keys_of_another_tenant_are_not_found(tb: Tellback, admin: httpx2.AsyncClient) -> None:
     for tenant_id, app_id in (("globex", "shop"), ("acme", "default")):
         created = await tb.keys.create("app", tenant_id=tenant_id, app_id=app_id)
         assert (await admin.get(f"/ai-admin/keys/{created.key.id}")).status_code == 404
@@ -80,7 +80,7 @@ async def test_keys_of_another_tenant_are_unknown(tb: Tellback, admin: httpx2.As
         assert created.key.id not in (await admin.get("/ai-admin/keys")).text
 
 
-async def test_a_limited_key_makes_no_key_that_may_do_more(tb: Tellback, app: Any) -> None:
+async def test_a_limited_key_cannot_create_a_key_with_a_higher_limit(tb: Tellback, app: Any) -> None:
     end = datetime(2099, 1, 1, tzinfo=UTC)
     limited = await tb.keys.create("admin", expires_at=end, rate_limit=5)
     async with app_client(app, limited.secret) as client:
@@ -95,7 +95,7 @@ async def test_a_limited_key_makes_no_key_that_may_do_more(tb: Tellback, app: An
 
 
 @pytest.mark.parametrize("seconds", [300, 5 * 10**11])
-async def test_a_token_makes_no_key_that_lasts_longer(tb: Tellback, seconds: int) -> None:
+async def test_a_token_cannot_create_a_key_that_expires_later(tb: Tellback, seconds: int) -> None:
     app = create_app(tb, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
     expires = int(time.time()) + seconds
     async with app_client(app, tokens.token(role="admin", sub="root", exp=expires)) as client:
@@ -109,7 +109,7 @@ async def test_a_token_makes_no_key_that_lasts_longer(tb: Tellback, seconds: int
     assert key["expiresAt"] == created["key"]["expiresAt"]
 
 
-async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClient) -> None:
+async def test_an_unlimited_key_can_create_keys_with_any_limit(admin: httpx2.AsyncClient) -> None:
     fields = {"rateLimit": 1_000_000, "expiresAt": "2099-01-01T00:00:00Z"}
     assert (await admin.post("/ai-admin/keys", json=fields)).status_code == 201
     created = (await admin.post("/ai-admin/keys", json={})).json()["key"]
@@ -117,7 +117,7 @@ async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClien
 
 
 @pytest.mark.parametrize("role", ["app", "user"])
-async def test_keys_are_for_admins(tb: Tellback, app: Any, role: Any) -> None:
+async def test_managing_keys_needs_an_admin(tb: Tellback, app: Any, role: Any) -> None:
     created = await tb.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
     async with app_client(app, created.secret) as client:
         assert (await client.post("/ai-admin/keys", json={})).status_code == 403
@@ -141,5 +141,5 @@ async def test_keys_are_for_admins(tb: Tellback, app: Any, role: Any) -> None:
         {"name": "\x00"},
     ],
 )
-async def test_a_key_that_cannot_be_is_refused(admin: httpx2.AsyncClient, body: dict[str, Any]) -> None:
+async def test_invalid_keys_are_rejected(admin: httpx2.AsyncClient, body: dict[str, Any]) -> None:
     assert (await admin.post("/ai-admin/keys", json=body)).status_code == 422

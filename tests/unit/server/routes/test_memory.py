@@ -1,4 +1,4 @@
-"""Spaces, atoms and entities by REST."""
+"""Spaces, atoms and entities over REST."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def space(rest: RestClient) -> str:
     return str(expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals"}), 201)["id"])
 
 
-async def test_a_space_is_made_listed_and_hidden(rest: RestClient, tb: Tellback) -> None:
+async def test_a_space_is_created_listed_and_deleted(rest: RestClient, tb: Tellback) -> None:
     created = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "metadata": {"a": [1]}}), 201)
     repeated = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "once": True}), 201)
     assert repeated == created
@@ -44,7 +44,7 @@ async def test_a_space_is_made_listed_and_hidden(rest: RestClient, tb: Tellback)
     assert stored.id == other["id"]
 
 
-async def test_an_atom_lives_through_all_its_changes(rest: RestClient, space: str) -> None:
+async def test_an_atom_is_added_superseded_archived_and_restored(rest: RestClient, space: str) -> None:
     body = {
         "text": "User prefers morning meetings",
         "category": {"name": "preference", "kind": "PREFERENCE"},
@@ -72,7 +72,7 @@ async def test_an_atom_lives_through_all_its_changes(rest: RestClient, space: st
     assert (await rest.post(f"/ai-memory/atoms/{later['id']}/restore")).status_code == 404
 
 
-async def test_many_atoms_are_added_at_once_and_read_page_by_page(rest: RestClient, space: str) -> None:
+async def test_many_atoms_are_added_together_and_read_in_pages(rest: RestClient, space: str) -> None:
     path = f"/ai-memory/spaces/{space}/atoms"
     atoms = [{"text": f"Fact {n}", "category": {"name": "odd" if n % 2 else "even", "kind": "fact"}} for n in range(7)]
     created = expect_json(await rest.post(f"{path}/batch", json={"atoms": atoms}), 201)["items"]
@@ -87,7 +87,7 @@ async def test_many_atoms_are_added_at_once_and_read_page_by_page(rest: RestClie
     assert expect_json(await rest.post(f"{path}/batch", json={"atoms": []}), 201)["items"] == []
 
 
-async def test_entities_are_made_found_and_merged(rest: RestClient, space: str) -> None:
+async def test_entities_are_created_found_and_merged(rest: RestClient, space: str) -> None:
     path = f"/ai-memory/spaces/{space}/entities"
     ana = expect_json(
         await rest.post(path, json={"type": "PERSON", "canonicalName": "Ana Silva", "aliases": ["Ana"]}), 201
@@ -112,9 +112,7 @@ async def test_entities_are_made_found_and_merged(rest: RestClient, space: str) 
 
 
 @pytest.mark.parametrize("query", [{}, {"query": "thing"}, {"query": ""}], ids=str)
-async def test_entities_are_listed_to_the_last_one(
-    rest: RestClient, space: str, tb: Tellback, query: dict[str, str]
-) -> None:
+async def test_all_entities_are_listed(rest: RestClient, space: str, tb: Tellback, query: dict[str, str]) -> None:
     memory = tb.user("maya").memory
     created = [await memory.create_entity(space, "OBJECT", f"Thing {number}") for number in range(53)]
     path = f"/ai-memory/spaces/{space}/entities"
@@ -125,12 +123,12 @@ async def test_entities_are_listed_to_the_last_one(
 
 
 @pytest.mark.parametrize("cursor", ["!!", "LTE", "eHg"])
-async def test_a_place_among_what_matches_is_one_that_was_given(rest: RestClient, space: str, cursor: str) -> None:
+async def test_invalid_search_cursors_are_rejected(rest: RestClient, space: str, cursor: str) -> None:
     params = {"query": "thing", "cursor": cursor}
     assert (await rest.get(f"/ai-memory/spaces/{space}/entities", params=params)).status_code == 422
 
 
-async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, space: str, tb: Tellback) -> None:
+async def test_a_conversation_is_remembered_verbatim(rest: RestClient, space: str, tb: Tellback) -> None:
     conversations = tb.user("maya").conversations
     conversation = await conversations.create("chat")
     message = await conversations.append_user_message(conversation.id, "I keep bees.")
@@ -166,9 +164,7 @@ async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, spac
         ({"text": "x" * 50_001}, "text"),
     ],
 )
-async def test_an_atom_that_cannot_be_is_refused(
-    rest: RestClient, space: str, body: dict[str, Any], location: str
-) -> None:
+async def test_invalid_atoms_are_rejected(rest: RestClient, space: str, body: dict[str, Any], location: str) -> None:
     problem = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=body), 422)
     assert problem["code"] == "invalid-argument"
     assert location in problem["detail"]
@@ -190,7 +186,7 @@ async def test_an_atom_that_cannot_be_is_refused(
         "category=%00",
     ],
 )
-async def test_a_query_that_cannot_be_is_refused(rest: RestClient, space: str, query: str) -> None:
+async def test_invalid_memory_queries_are_rejected(rest: RestClient, space: str, query: str) -> None:
     answer = await rest.get(f"/ai-memory/spaces/{space}/atoms?{query}")
     assert expect_json(answer, 422)["code"] == "invalid-argument"
 
@@ -217,7 +213,7 @@ async def test_a_query_that_cannot_be_is_refused(rest: RestClient, space: str, q
         ("POST", "/ai-memory/spaces/{}/recall-timeline", {}),
     ],
 )
-async def test_what_nothing_is_called_is_not_found(rest: RestClient, method: str, path: str, body: Any) -> None:
+async def test_malformed_ids_are_not_found(rest: RestClient, method: str, path: str, body: Any) -> None:
     for id in ("x", "%00", "%F0%9F%8C%B1", "..%2Fx", "%FF"):
         answer = await rest.request(method, path.format(id), **({} if body is None else {"json": body}))
         assert expect_json(answer, 404)["code"] in ("not-found", "unknown-path")

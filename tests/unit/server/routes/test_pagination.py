@@ -1,4 +1,4 @@
-"""Lists page by page: nothing is left out when something goes, and a page is not larger than it may be."""
+"""Paginated lists: deletions skip nothing, and pages have a maximum size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.http_server import app_client
 
 
 async def list_pages(client: Any, path: str, limit: int) -> list[list[Any]]:
-    """All pages of a list."""
+    """Return the items of all pages."""
     found, cursor = [], None
     while True:
         query = {"limit": limit} if cursor is None else {"limit": limit, "cursor": cursor}
@@ -22,7 +22,7 @@ async def list_pages(client: Any, path: str, limit: int) -> list[list[Any]]:
             return found
 
 
-async def test_a_list_goes_on_where_the_last_one_of_a_page_is_gone() -> None:
+async def test_a_list_continues_after_a_deleted_item() -> None:
     async with Tellback(":memory:", worker=False, embedder=None) as tb:
         spaces = [await tb.user("local").memory.create_space(f"s{n}") for n in range(6)]
         async with app_client(create_app(tb, ServerSettings(open=True), opens=False)) as client:
@@ -32,7 +32,7 @@ async def test_a_list_goes_on_where_the_last_one_of_a_page_is_gone() -> None:
         assert [each["name"] for each in rest["items"]] == ["s2", "s3", "s4", "s5"]
 
 
-async def test_more_than_a_page_holds_is_the_next_page() -> None:
+async def test_a_limit_above_the_maximum_returns_a_cursor() -> None:
     async with Tellback(":memory:", worker=False, embedder=None) as tb:
         for n in range(5):
             await tb.user("local").memory.create_space(f"s{n}")
@@ -43,7 +43,7 @@ async def test_more_than_a_page_holds_is_the_next_page() -> None:
         assert len(default_page) == 2
 
 
-async def test_large_messages_make_short_pages() -> None:
+async def test_pages_of_large_messages_are_short() -> None:
     async with Tellback(":memory:", worker=False, embedder=None) as tb:
         conversations = tb.user("local").conversations
         conversation = await conversations.create("chat")

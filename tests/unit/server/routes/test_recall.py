@@ -1,4 +1,4 @@
-"""Recall and the working context by REST give what the handles give."""
+"""Recall and the working context over REST return the same as the handles."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parse_result(answer: Any) -> RecallResult:
     return found
 
 
-async def test_recall_gives_what_the_handle_gives(tb: Tellback, rest: RestClient, space: str) -> None:
+async def test_recall_returns_the_handles_result(tb: Tellback, rest: RestClient, space: str) -> None:
     memory, path = tb.user("maya").memory, f"/ai-memory/spaces/{space}"
     by_topic = await memory.recall_by_topic(space, "What does Ana like?", 2, now=NOW)
     body: dict[str, Any] = {"query": "What does Ana like?", "limit": 2, "now": NOW}
@@ -103,7 +103,7 @@ async def test_a_hit_explains_its_score(rest: RestClient, space: str) -> None:
         ("recall-timeline", {"categoryNames": ["x"] * 101}),
     ],
 )
-async def test_a_question_that_cannot_be_is_refused(
+async def test_invalid_recall_requests_are_rejected(
     rest: RestClient, space: str, method: str, body: dict[str, Any]
 ) -> None:
     assert (
@@ -112,7 +112,7 @@ async def test_a_question_that_cannot_be_is_refused(
     )
 
 
-async def test_the_working_context_is_that_of_the_handle(tb: Tellback, rest: RestClient, space: str) -> None:
+async def test_the_working_context_is_the_handles_result(tb: Tellback, rest: RestClient, space: str) -> None:
     maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_turn(conversation.id, "Hello!", {"content": "Hi, what can I do?"})
@@ -154,5 +154,7 @@ async def test_the_working_context_is_that_of_the_handle(tb: Tellback, rest: Res
         ({"countTokens": "len"}, 422),
     ],
 )
-async def test_a_working_context_that_cannot_be_is_refused(rest: RestClient, body: dict[str, Any], status: int) -> None:
+async def test_invalid_working_context_requests_are_rejected(
+    rest: RestClient, body: dict[str, Any], status: int
+) -> None:
     expect_json(await rest.post("/ai-working-context", json=body), status)

@@ -1,4 +1,4 @@
-"""Turns by HTTP: what callers may ask, and tools that they run themselves."""
+"""Turns over REST: allowed requests, and client tools."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_turn_is_stored_and_answered() -> None:
         assert {message["turnId"] for message in outcome["appendedMessages"]} == {outcome["turnId"]}
 
 
-async def test_a_chat_remembers_and_says_by_what() -> None:
+async def test_a_chat_uses_memories_and_returns_them() -> None:
     async with open_client(says("In Lisbon.")) as (client, tb, model):
         maya = tb.user("maya")
         space = await maya.memory.create_space("default")
@@ -58,7 +58,7 @@ async def test_a_chat_remembers_and_says_by_what() -> None:
         assert (model.requests[0].system or "").startswith("Be brief.")
 
 
-async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() -> None:
+async def test_a_chat_continues_its_session_and_can_disable_memory() -> None:
     async with open_client(says("1"), says("2"), says("3")) as (client, tb, _):
         found = [
             expect_json(
@@ -73,13 +73,15 @@ async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() 
 
 
 @pytest.mark.parametrize(("options", "seconds"), [({}, 3_600), ({"closeAfter": None}, None), ({"closeAfter": 0}, 0)])
-async def test_a_chat_closes_after_an_hour_or_as_told_or_never(options: dict[str, Any], seconds: float | None) -> None:
+async def test_a_chat_closes_after_an_hour_or_the_given_time_or_never(
+    options: dict[str, Any], seconds: float | None
+) -> None:
     async with open_client(says("1")) as (client, _, _):
         id = expect_json(await client.post(CHAT, json={"text": "Hi", "space": None, **options}))["conversationId"]
         assert expect_json(await client.get(f"/ai-conversations/{id}"))["closeAfter"] == seconds
 
 
-async def test_what_is_attached_is_shown_to_the_model() -> None:
+async def test_attachments_reach_the_model() -> None:
     async with open_client(says("A cat.")) as (client, _, model):
         attached = [
             {"name": "cat.png", "mime": "image/png", "data": "aGk="},
@@ -99,7 +101,7 @@ async def test_what_is_attached_is_shown_to_the_model() -> None:
             expect_json(await client.post(CHAT, json={"text": "Hi", "attachments": wrong}), 422)
 
 
-async def test_options_reach_the_model_and_nothing_else_does() -> None:
+async def test_only_known_options_reach_the_model() -> None:
     async with open_client(says("Hi.")) as (client, tb, model):
         id = await create_conversation(tb)
         options = {
@@ -141,7 +143,7 @@ async def test_options_reach_the_model_and_nothing_else_does() -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_cannot_be_used_is_refused_and_nothing_stored(body: dict[str, Any], stream: bool) -> None:
+async def test_invalid_turns_are_rejected_before_anything_is_stored(body: dict[str, Any], stream: bool) -> None:
     async with open_client() as (client, tb, _):
         id = await create_conversation(tb)
         assert (
@@ -151,7 +153,7 @@ async def test_what_cannot_be_used_is_refused_and_nothing_stored(body: dict[str,
         assert await tb.user("maya").conversations.messages(id) == []
 
 
-async def test_only_models_and_providers_that_are_served_may_be_named() -> None:
+async def test_only_allowed_models_and_providers_are_accepted() -> None:
     async with open_client(says("Hi."), models=("gpt-5",)) as (client, tb, _):
         id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "model": "claude-sonnet-4-5"}), 403)
@@ -166,7 +168,7 @@ async def test_only_models_and_providers_that_are_served_may_be_named() -> None:
         )
 
 
-async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
+async def test_the_callers_trace_id_is_stored_with_the_messages() -> None:
     async with open_client(says("1"), says("2"), says("3")) as (client, tb, _):
         id = await create_conversation(tb)
         trace = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -182,7 +184,7 @@ async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
         assert stored == [{trace}, {"mine"}, {None}]
 
 
-async def test_a_retry_with_the_same_key_is_answered_the_same() -> None:
+async def test_a_retry_with_the_same_key_gets_the_same_response() -> None:
     async with open_client(says("One.")) as (client, tb, _):
         id = await create_conversation(tb)
         headers = {"Idempotency-Key": "retry-1"}
@@ -195,7 +197,7 @@ async def test_a_retry_with_the_same_key_is_answered_the_same() -> None:
         expect_json(await client.post(run_turn_path(id), json={"userText": "Other"}, headers=headers), 422)
 
 
-async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> None:
+async def test_a_key_in_the_body_stores_the_message_once_and_calls_the_model_again() -> None:
     async with open_client(says("One."), says("Two.")) as (client, tb, _):
         id = await create_conversation(tb)
         for _ in range(2):
@@ -206,7 +208,7 @@ async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> Non
         expect_json(await client.post(run_turn_path(id), json=body, headers=headers), 422)
 
 
-async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
+async def test_the_client_runs_its_tools() -> None:
     final_answer = says("It has shipped.", expect=lambda request: message_text(request.messages[-1]) == "shipped")
     async with open_client(calls(ToolCall("call_a", "lookup", {"order": 7})), final_answer) as (client, tb, _):
         id = await create_conversation(tb)
@@ -224,7 +226,7 @@ async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
         assert await tb.user("maya").conversations.messages(id) == before
 
 
-async def test_results_that_are_posted_twice_at_once_count_once() -> None:
+async def test_concurrent_equal_results_are_stored_once() -> None:
     async with open_client(calls(ToolCall("call_a", "lookup")), says("Done.", delay=0.05)) as (client, tb, _):
         id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
@@ -235,7 +237,7 @@ async def test_results_that_are_posted_twice_at_once_count_once() -> None:
         assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_a_turn_that_failed_after_the_results_goes_on_when_they_are_posted_again() -> None:
+async def test_a_turn_that_failed_after_its_results_continues_when_they_are_sent_again() -> None:
     failing = raises(ProviderTimeoutError("too slow"))
     async with open_client(calls(ToolCall("call_a", "lookup")), failing, says("Done.")) as (client, tb, _):
         id = await create_conversation(tb)
@@ -247,7 +249,7 @@ async def test_a_turn_that_failed_after_the_results_goes_on_when_they_are_posted
         assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_each_result_goes_to_its_own_call() -> None:
+async def test_each_result_belongs_to_its_call() -> None:
     def is_right(request: ChatRequest) -> bool:
         return {message.tool_call_id: message.content for message in request.messages if message.role == "tool"} == {
             "call_a": "seven",
@@ -267,7 +269,7 @@ async def test_each_result_goes_to_its_own_call() -> None:
         assert expect_json(await client.post(CHAT, json={**followup, **last}))["text"] == "Done."
 
 
-async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_model() -> None:
+async def test_the_model_receives_failed_results_and_denials() -> None:
     def is_right(request: ChatRequest) -> bool:
         failed, denied = sorted(
             (message for message in request.messages if message.role == "tool"), key=lambda each: str(each.tool_call_id)
@@ -286,7 +288,7 @@ async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_mod
         assert expect_json(await client.post(run_turn_path(id), json=body))["text"] == "Sorry."
 
 
-async def test_results_that_fit_no_call_are_refused() -> None:
+async def test_results_without_a_pending_call_are_rejected() -> None:
     async with open_client(calls(ToolCall("call_a", "lookup"))) as (client, tb, _):
         id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
@@ -308,7 +310,7 @@ async def test_results_that_fit_no_call_are_refused() -> None:
         assert await tb.user("maya").conversations.raw_turns(id) == before
 
 
-async def test_a_result_may_hold_more_than_text() -> None:
+async def test_a_result_may_contain_parts() -> None:
     def is_right(request: ChatRequest) -> bool:
         parts = request.messages[-1].parts or ()
         return [part.kind for part in parts] == ["text", "image"]
@@ -324,8 +326,8 @@ async def test_a_result_may_hold_more_than_text() -> None:
         )
 
 
-async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
-    """Checking arguments by a caller's pattern would let a caller stop the server."""
+async def test_costly_patterns_in_schemas_are_not_executed() -> None:
+    """Checking arguments with a caller's pattern would let a caller block the server."""
     costly = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
     script = [calls(ToolCall("call_a", "lookup", {"x": "a" * 40 + "!"}))]
     async with open_client(*script) as (client, tb, _):
@@ -337,7 +339,7 @@ async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
 
 
 @pytest.mark.parametrize("kind", ["run-turn", "chat"])
-async def test_a_model_that_never_stops_calling_is_stopped(kind: str) -> None:
+async def test_the_number_of_model_calls_is_limited(kind: str) -> None:
     class Calling(ScriptedModel):
         call_count = 0
 

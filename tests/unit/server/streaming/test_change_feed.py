@@ -1,4 +1,4 @@
-"""The feed without sockets: clients that are slow, come late, or come back; stores that fail for a while."""
+"""The feed without sockets: clients that are slow, start late or reconnect, and failing stores."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ async def always() -> bool:
 
 
 async def add_messages(user: User, times: int) -> None:
-    """As many events."""
+    """Append this number of events."""
     [conversation] = await user.conversations.list() or [await user.conversations.create("chat")]
     for _ in range(times):
         await user.conversations.append_user_message(conversation.id, "hello")
 
 
 async def some_positions(frames: AsyncGenerator[bytes, None]) -> list[int]:
-    """The positions of what comes next, which may be many at once."""
+    """Return the positions of the next frames, which may be several at once."""
     async with asyncio.timeout(WAIT_SECONDS):
         pieces = (await anext(frames)).removesuffix(b"\n\n").split(b"\n\n")
     return [int(parse_frame(piece).id or 0) for piece in pieces]
@@ -46,7 +46,7 @@ async def read_position(frames: AsyncGenerator[bytes, None]) -> int:
 
 
 async def read_positions(frames: AsyncGenerator[bytes, None], last: int) -> list[int]:
-    """The positions of what comes, to that one."""
+    """Return the positions of the frames up to this one."""
     found: list[int] = []
     while not found or found[-1] < last:
         found += await some_positions(frames)
@@ -65,10 +65,10 @@ async def positions_of_user(tb: Tellback, user_id: str, after: int) -> list[int]
         st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=6
     ),
 )
-async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
+async def test_slow_clients_get_every_event_once(
     recent_limit: int, waiting: int, steps: list[tuple[int, int, int, bool]]
 ) -> None:
-    """In each step others write, the user writes, some is read; now and then the client comes back."""
+    """In each step, other users write, the user writes, and the client reads; sometimes it reconnects."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(change_feed, "MAX_RECENT", recent_limit)
         patched.setattr(change_feed, "MAX_QUEUED", waiting)
@@ -76,7 +76,7 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
             maya, tom = tb.user("maya"), tb.user("tom")
             hub = ChangeFeed(tb)
             async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
-                await read_position(other)  # somebody else keeps the feed going, and reads nothing
+                await read_position(other)  # another client keeps the feed running and reads nothing
                 await maya.conversations.create("chat")
                 last_position, seen = 0, list[int]()
                 frames = hub.follow(MAYA, last_position, None, always)
@@ -99,7 +99,7 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
                 assert seen == await positions_of_user(tb, "maya", 0)
 
 
-async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
+async def test_events_read_from_the_store_are_not_repeated_by_the_feed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Tellback(":memory:", worker=False) as tb:
@@ -126,7 +126,7 @@ async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
                 assert await read_position(frames) == stored[-1] + 1
 
 
-async def test_it_reads_only_while_someone_follows() -> None:
+async def test_the_feed_reads_only_while_it_has_subscribers() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         before = asyncio.all_tasks()
         hub = ChangeFeed(tb)
@@ -139,7 +139,7 @@ async def test_it_reads_only_while_someone_follows() -> None:
         assert asyncio.all_tasks() == before
 
 
-async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quick_reconnect_needs_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(":memory:", worker=False) as tb:
         hub = ChangeFeed(tb)
         async with aclosing(hub.follow(MAYA, None, None, always)) as first:
@@ -157,7 +157,7 @@ async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.M
                 assert await read_positions(events, expected[-1]) == expected
 
 
-async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_is_encoded_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
     encode = change_feed.encode_event
 
@@ -179,7 +179,7 @@ async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch)
         assert encoded == sorted(set(encoded))
 
 
-async def test_it_ends_when_the_store_is_closed() -> None:
+async def test_the_feed_ends_when_the_store_is_closed() -> None:
     tb = Tellback(":memory:", worker=False)
     async with tb:
         frames = ChangeFeed(tb).follow(MAYA, None, None, always)
@@ -188,7 +188,7 @@ async def test_it_ends_when_the_store_is_closed() -> None:
         assert [frame async for frame in frames] == []
 
 
-async def test_a_store_that_cannot_be_reached_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_feed_waits_for_an_unavailable_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "RETRY_SECONDS", 0.01)
     async with Tellback(":memory:", worker=False) as tb:
         await add_messages(tb.user("maya"), 3)
@@ -205,7 +205,7 @@ async def test_a_store_that_cannot_be_reached_is_waited_for(monkeypatch: pytest.
             assert await read_positions(frames, await tb.events.latest()) == [1, 2, 3, 4]
 
 
-async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_feed_ends_when_the_credential_becomes_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "CHECK_SECONDS", 0.01)
     answers: list[bool | Exception] = [True, StoreUnavailableError("gone"), True, False]
 
@@ -223,7 +223,7 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
         assert answers == []
 
 
-async def test_nothing_of_an_erased_user_is_held() -> None:
+async def test_events_of_an_erased_user_are_dropped() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         hub = ChangeFeed(tb)
         async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
@@ -237,7 +237,7 @@ async def test_nothing_of_an_erased_user_is_held() -> None:
             assert seen == erased == await some_positions(other)
 
 
-async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_erasure_causes_no_queries_for_other_users(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(":memory:", worker=False) as tb:
         hub = ChangeFeed(tb)
         async with aclosing(hub.follow(MAYA, None, None, always)) as frames:
@@ -251,15 +251,15 @@ async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pyt
             last = await read_position(frames)
             async with aclosing(hub.follow(MAYA, last - 1, None, always)) as late:
                 await read_position(late)
-                assert await read_position(late) == last, "it is still held"
+                assert await read_position(late) == last, "it is still in the buffer"
 
 
-async def test_whoever_comes_from_a_log_that_is_there_no_more_hears_what_is_new() -> None:
+async def test_a_position_of_a_deleted_log_continues_with_new_events() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         await add_messages(tb.user("maya"), 2)
         latest = await tb.events.latest()
         async with aclosing(ChangeFeed(tb).follow(MAYA, 999_999, None, always)) as frames:
-            assert await read_position(frames) == latest, "where it begins is told"
+            assert await read_position(frames) == latest, "the start position is sent"
             await add_messages(tb.user("maya"), 1)
             assert await read_position(frames) == latest + 1
 

@@ -1,4 +1,4 @@
-"""Streams of events, without a socket: what is written, when, and what becomes of what makes it."""
+"""Event streams without a socket: what is sent and when, and how the iterator is closed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT_SECONDS = 10.0
 
 
 class Connection:
-    """A client that takes what it is sent, unless told otherwise, and goes away when told."""
+    """A client that reads everything unless told otherwise, and can disconnect."""
 
     def __init__(self) -> None:
         self.started: dict[str, Any] | None = None
@@ -55,7 +55,7 @@ class Connection:
 
 
 class Frames:
-    """An iterator that tells whether it was closed."""
+    """An iterator that records whether it was closed."""
 
     def __init__(self, *pieces: bytes | Exception, waits: bool = False) -> None:
         self.pieces = pieces
@@ -76,7 +76,7 @@ class Frames:
             self.is_closed = True
 
 
-async def test_what_is_ready_is_written_at_once() -> None:
+async def test_available_frames_are_sent_together() -> None:
     client, frames = Connection(), Frames(*[encode_frame("text", b"{}")] * 1_000)
     await client.serve(frames())
     assert b"".join(client.bodies) == encode_frame("text", b"{}") * 1_000
@@ -85,7 +85,7 @@ async def test_what_is_ready_is_written_at_once() -> None:
     assert frames.is_closed
 
 
-async def test_what_waits_is_bounded() -> None:
+async def test_the_buffer_is_bounded() -> None:
     client, frames = Connection(), Frames(*[b"x" * 1_000] * 1_000)
     client.can_take.clear()
     task = asyncio.create_task(client.serve(frames()))
@@ -96,7 +96,7 @@ async def test_what_waits_is_bounded() -> None:
     assert sum(map(len, client.bodies)) == 1_000_000
 
 
-async def test_a_client_that_goes_away_closes_what_waits() -> None:
+async def test_a_disconnect_closes_the_iterator() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
     task = asyncio.create_task(client.serve(frames()))
     await client.received.wait()
@@ -106,14 +106,14 @@ async def test_a_client_that_goes_away_closes_what_waits() -> None:
     assert not client.is_complete
 
 
-async def test_a_client_that_takes_nothing_is_left() -> None:
+async def test_a_stalled_client_is_disconnected() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
     client.can_take.clear()
     await client.serve(frames(), stalled_seconds=0.05)
     assert frames.is_closed
 
 
-async def test_silence_is_broken_by_a_comment() -> None:
+async def test_a_heartbeat_is_sent_during_silence() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
     task = asyncio.create_task(client.serve(frames(), heartbeat_seconds=0.02))
     async with asyncio.timeout(WAIT_SECONDS):
@@ -131,7 +131,7 @@ async def test_an_error_before_the_first_frame_is_raised() -> None:
     assert client.started is None
 
 
-async def test_an_error_later_is_the_last_frame() -> None:
+async def test_a_later_error_is_the_last_frame() -> None:
     client, frames = Connection(), Frames(encode_frame("text", b"{}"), NotFoundError("conversation", "conv_1"))
     await client.serve(frames())
     *_, last, rest = b"".join(client.bodies).split(b"\n\n")
@@ -142,7 +142,7 @@ async def test_an_error_later_is_the_last_frame() -> None:
     assert client.is_complete
 
 
-async def test_a_stream_that_is_cancelled_leaves_nothing_running() -> None:
+async def test_a_cancelled_stream_leaves_no_task() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
     before = asyncio.all_tasks()
     task = asyncio.create_task(client.serve(frames()))
@@ -154,7 +154,7 @@ async def test_a_stream_that_is_cancelled_leaves_nothing_running() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_no_stream_begins_once_the_server_stops() -> None:
+async def test_no_stream_starts_during_shutdown() -> None:
     client, frames = Connection(), Frames(b"one")
     ShutdownSignal.for_app(client.scope["app"]).set()
     await client.serve(frames())
@@ -167,13 +167,13 @@ async def test_no_stream_begins_once_the_server_stops() -> None:
     ("event", "id", "data"),
     [("a\nb", None, b"{}"), ("a", "1\n2", b"{}"), ("a", "1\r2", b"{}"), ("a", None, b"{\n}"), ("a", "\0", b"{}")],
 )
-def test_nothing_breaks_out_of_a_frame(event: str, id: str | None, data: bytes) -> None:
+def test_frames_cannot_contain_line_breaks(event: str, id: str | None, data: bytes) -> None:
     with pytest.raises(ValueError, match="line breaks"):
         encode_frame(event, data, id)
 
 
 @given(st.text(st.characters()))
-def test_any_text_stays_in_its_frame(text: str) -> None:
+def test_any_text_fits_into_one_frame(text: str) -> None:
     event, data = encode_delta(TextDelta(text)) or ("", b"")
     frame = encode_frame(event, data, 7)
     assert frame.endswith(b"\n\n")
