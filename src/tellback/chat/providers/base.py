@@ -1,7 +1,6 @@
 """`ProviderModel`, the base class of all adapters: idle timeouts, stream reading, retries and backup models.
 
-An adapter supplies its client, one plain request, one streamed request, and how its SDK's exceptions map to
-`ProviderError`s."""
+An adapter implements its client, a request, a streamed request, and the mapping of SDK exceptions to `ProviderError`."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ FINAL_SECONDS = 1.0
 
 
 class IdleTimeout:
-    """Allows one call `timeout` seconds of silence at a time."""
+    """A limit on each period of silence in one call: `timeout` seconds."""
 
     def __init__(self, provider: str, model: str, timeout: float) -> None:
         self._provider = provider
@@ -39,7 +38,7 @@ class IdleTimeout:
         self._deadline: float | None = None
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
-        """Wait for something, but not for ever; raises `ProviderTimeoutError`."""
+        """Await something for at most `timeout` seconds; raises `ProviderTimeoutError`."""
         try:
             async with asyncio.timeout_at(self._next_deadline()) as limit:
                 self._timer = limit
@@ -48,8 +47,8 @@ class IdleTimeout:
             if not limit.expired():
                 raise
             raise ProviderTimeoutError(
-                f"{self._provider} said nothing for {self._timeout:g} seconds ({self._model})."
-                " Raise timeout=, or try again.",
+                f"{self._provider} sent nothing for {self._timeout:g} seconds ({self._model})."
+                " Increase timeout=, or try again.",
                 provider=self._provider,
                 model=self._model,
                 retryable=True,
@@ -67,11 +66,11 @@ class IdleTimeout:
             yield item
 
     def start_final_deadline(self) -> None:
-        """All has been said that matters; what may still follow is given little time."""
+        """Set a short deadline for the rest of a stream after its reply is complete."""
         self._deadline = asyncio.get_running_loop().time() + FINAL_SECONDS
 
     def reset(self) -> None:
-        """Something came that is no item: a ping, a comment, half an event. The silence starts anew."""
+        """Restart the timeout when bytes arrive that are not an item: a ping, a comment, half an event."""
         if self._timer is not None:
             self._timer.reschedule(self._next_deadline())
 
@@ -80,7 +79,7 @@ class IdleTimeout:
 
 
 def watch_bytes(response: Any, on_chunk: Callable[[bytes], None]) -> None:
-    """Call `on_chunk` with every piece of a response's body as the SDK reads it."""
+    """Call `on_chunk` with each chunk of a response's body when the SDK reads it."""
     read_chunks = response.aiter_bytes
 
     async def watched(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
@@ -92,10 +91,10 @@ def watch_bytes(response: Any, on_chunk: Callable[[bytes], None]) -> None:
 
 
 async def close_iterator(iterator: Any) -> None:
-    """Make an SDK's iterator let go of its connection.
+    """Release the connection of an SDK's iterator.
 
-    Closing an async generator does not close the generators inside it; cancelling what it waits for does. An iterator
-    that is finished already is left alone.
+    Closing an async generator does not close the generators within it, but cancelling its `anext` does. A finished
+    iterator stays unchanged.
     """
     while True:
         step = asyncio.ensure_future(anext(iterator, close_iterator))
@@ -108,7 +107,7 @@ async def close_iterator(iterator: Any) -> None:
 
 
 class StreamReader(ABC):
-    """What the events of one call have given so far; `is_finished` once the vendor said that nothing follows."""
+    """The state of one call's stream; `is_finished` once the vendor has sent the end of the stream."""
 
     is_finished = False
 
@@ -122,22 +121,22 @@ class StreamReader(ABC):
     @property
     @abstractmethod
     def is_complete(self) -> bool:
-        """Whether the reply is whole: what is missing after that (a closing mark, usage) does not spoil it."""
+        """Whether the reply is complete, even if a closing event or the usage is still missing."""
 
     @abstractmethod
     def add(self, event: Any) -> Iterator[ReplyDelta]:
-        """Take one event, and give its deltas; kinds that are not known give none."""
+        """Add one event and yield its deltas; unknown events have none."""
 
     def close(self) -> Iterator[ReplyDelta]:
-        """Yield what was held back until after the last event."""
+        """Yield the deltas that were withheld until the end of the stream."""
         return iter(())
 
     @abstractmethod
     def reply(self) -> ChatReply:
-        """The whole reply."""
+        """Build the whole reply."""
 
     def read(self, *events: Any) -> ChatReply:
-        """The reply that these events make together."""
+        """Build the reply of these events."""
         for event in events:
             for _ in self.add(event):
                 pass
@@ -167,7 +166,7 @@ class StreamReader(ABC):
 
 
 async def read_stream(events: AsyncIterator[Any], reader: StreamReader, model: str) -> AsyncIterator[ReplyDelta]:
-    """The deltas of a stream, a `StreamStop` with the whole reply last. Ends without one if the stream broke off."""
+    """Yield the deltas of a stream, and finally a `StreamStop` with the whole reply, unless the stream broke off."""
     has_stopped = False
     try:
         async for event in events:
@@ -196,10 +195,10 @@ def _build_stop(reader: StreamReader) -> StreamStop:
 class ProviderModel(ModelBase):
     """A vendor's model behind its own SDK.
 
-    `client` is the SDK's own async client, for proxies, gateways and clouds. `config` goes into every request as it is.
-    `timeout` is how many seconds to wait for the answer, or for a stream's first and each later chunk. `retries` is how
-    often a failed request is made again (0: never). `backup_models` are tried in order when that did not help; each is
-    a name for the same provider, or a model object of any other.
+    `client` is the SDK's own async client, for proxies, gateways and clouds. `config` is added to every request
+    unchanged. `timeout` is the number of seconds to wait for the answer, or for each chunk of a stream. `retries` is
+    how often a failed request is repeated (0: never). If all retries fail, `backup_models` are tried in order; each is
+    a name for the same provider, or a model object of any provider.
     """
 
     provider = ""
@@ -218,11 +217,11 @@ class ProviderModel(ModelBase):
         retries: int = 3,
     ) -> None:
         if not model:
-            raise ConfigurationError(f"{type(self).__name__} needs a model's name.")
+            raise ConfigurationError(f"{type(self).__name__} needs the name of a model.")
         if retries < 0 or timeout <= 0:
-            raise ConfigurationError(f"retries must be 0 or more and timeout above 0, not {retries} and {timeout}.")
+            raise ConfigurationError(f"retries must be at least 0 and timeout above 0, got {retries} and {timeout}.")
         if client is not None and (api_key is not None or base_url is not None):
-            raise ConfigurationError("Pass either client= or api_key=/base_url=: a client brings its own.")
+            raise ConfigurationError("Pass either client= or api_key=/base_url=: a client has its own.")
         self.model = model
         self.backup_models = (backup_models,) if isinstance(backup_models, str) else tuple(backup_models)
         self.config: Mapping[str, Any] = dict(config or {})
@@ -238,8 +237,8 @@ class ProviderModel(ModelBase):
 
     @property
     def client(self) -> Any:
-        """The SDK's client, opened when first used. Its connections belong to the event loop they were opened on, so
-        there is one for each; those of loops that are gone are dropped."""
+        """The SDK's client, opened when first used. Connections belong to an event loop, so each loop has its own
+        client; clients of closed loops are dropped."""
         loop = asyncio.get_running_loop()
         sdk_client = self._clients.get(loop)
         if sdk_client is None:
@@ -261,7 +260,7 @@ class ProviderModel(ModelBase):
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
-    # What an adapter supplies.
+    # Methods that adapters implement.
 
     def _open_client(self, user_client: Any) -> Any:
         raise NotImplementedError
@@ -270,14 +269,14 @@ class ProviderModel(ModelBase):
         await client.close()
 
     async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
-        """The whole reply; read from a stream, unless an adapter has a plain request."""
+        """Request the whole reply; the default reads a stream."""
         reply = await self._collect_stream(model, request, idle_timeout)
         if reply is None:
             raise self._broken_stream_error(model)
         return reply
 
     async def _collect_stream(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply | None:
-        """The whole reply of a stream, or None if that broke off."""
+        """Return the whole reply of a stream, or None if the stream broke off."""
         deltas = self._stream_once(model, request, idle_timeout)
         try:
             async for delta in deltas:
@@ -288,11 +287,11 @@ class ProviderModel(ModelBase):
         return None
 
     def _stream_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> AsyncIterator[ReplyDelta]:
-        """Deltas up to the `StreamStop`; to end without one says that the stream broke off."""
+        """Yield deltas up to the `StreamStop`; ending without a `StreamStop` means that the stream broke off."""
         raise NotImplementedError
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
-        """The SDK's exception in our words, or None if it is not the provider's doing."""
+        """Convert an SDK exception to a `ProviderError`, or return None if the provider did not cause it."""
         raise NotImplementedError
 
     async def request_embeddings(
@@ -304,7 +303,7 @@ class ProviderModel(ModelBase):
         """
         raise ConfigurationError(f"{self.provider} has no embedding models here.")
 
-    # The rest is the same for all.
+    # Shared by all adapters.
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
         request = replace(request, config={**self.config, **request.config})
@@ -337,7 +336,7 @@ class ProviderModel(ModelBase):
             try:
                 async for delta in deltas:
                     if builder.stopped:
-                        continue  # read to its end, a response leaves its connection fit for the next request
+                        continue  # after reading the whole response, the connection can be used again
                     builder.add(delta)
                     for new_delta in continuation.filter_delta(delta):
                         yield new_delta
@@ -370,7 +369,7 @@ class ProviderModel(ModelBase):
 
 
 def _build_call_arguments(request: ChatRequest) -> dict[str, Any]:
-    """A request as the arguments of another model's `complete` or `stream`; this provider's config stays behind."""
+    """Convert a request to the arguments of another model's `complete` or `stream`, without this provider's config."""
     arguments: dict[str, Any] = {"messages": request.messages, "system": request.system, "tools": request.tools}
     for name in ("tool_choice", "max_output_tokens", "output_schema"):
         value = getattr(request, name)

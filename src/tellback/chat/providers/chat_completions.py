@@ -61,19 +61,19 @@ STOP_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class OpenAIDialect:
-    """What one host takes and gives."""
+    """How a host's API differs from OpenAI's."""
 
     max_tokens_field: str = "max_tokens"
     stream_usage: bool = True
-    """Whether usage must be asked for in a stream, and may be."""
+    """Whether a streamed request contains `stream_options` to get the usage."""
     json_schema: bool = True
-    """Whether the host holds the model to a JSON schema; if not, the prompt asks for it."""
+    """Whether the host enforces a JSON schema; if not, the prompt contains the schema."""
     think_tags: bool = True
-    """Whether models behind it may write their thinking as <think>...</think> into the text."""
+    """Whether its models may write their thinking as <think>...</think> into the text."""
     cache_control: bool = False
-    """Whether parts may carry Anthropic's cache marks."""
+    """Whether parts may have Anthropic's cache marks."""
     call_extras: bool = True
-    """Whether fields that the host itself added to a tool call may be sent back with it."""
+    """Whether extra fields of the host's tool calls may be sent back."""
     reasoning_details: bool = False
     """Whether reasoning comes in blocks that must be sent back."""
     base64_embeddings: bool = False
@@ -87,15 +87,15 @@ COMPATIBLE_DIALECT = OpenAIDialect()
 
 
 class ThinkTagSplitter:
-    """Feed it text; it gives text and thinking deltas. Only a tag at the very beginning counts."""
+    """Splits text into text and thinking deltas. Only a tag at the beginning counts."""
 
     def __init__(self, enabled: bool = True) -> None:
         self._state = "start" if enabled else "text"
         self._buffer = ""
 
     def feed(self, text: str) -> Iterator[TextDelta | ThinkingDelta]:
-        """What is certain after this piece; a tag that may be incomplete is held back."""
-        if self._state == "after":  # the blank line that follows the tag is part of neither
+        """Yield the deltas that are certain after this piece; a tag that may be incomplete is withheld."""
+        if self._state == "after":  # the blank line after the tag is dropped
             text = text.lstrip("\n")
             self._state = "text" if text else "after"
         if self._state in ("text", "after"):
@@ -127,19 +127,19 @@ class ThinkTagSplitter:
             yield ThinkingDelta(ready)
 
     def finish(self) -> Iterator[TextDelta | ThinkingDelta]:
-        """What was held back when the text ended."""
+        """Yield the text that is still withheld at the end."""
         text, self._buffer = self._buffer, ""
         if text:
             yield ThinkingDelta(text) if self._state == "thinking" else TextDelta(text)
 
 
 def _partial_tag_length(text: str, tag: str) -> int:
-    """How many characters at the end of `text` may be the beginning of `tag`."""
+    """Return the number of characters at the end of `text` that may be the beginning of `tag`."""
     return next((size for size in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-size:])), 0)
 
 
 def encode(model: str, request: ChatRequest, dialect: OpenAIDialect) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments of `chat.completions.create`, and what else goes into the body as it is."""
+    """Build the arguments of `chat.completions.create`, and the other fields of the body."""
     extra = dict(request.config)
     system = request.system
     if request.output_schema is not None and not dialect.json_schema:
@@ -184,7 +184,7 @@ def _encode_assistant(message: Message, dialect: OpenAIDialect) -> dict[str, Any
 
 
 def _encode_call(call: ToolCall, dialect: OpenAIDialect) -> dict[str, Any]:
-    # Fields a host added to the call (Gemini's signatures travel so) go back with it.
+    # Extra fields of the host's call are sent back with it (Gemini's signatures, for example).
     extras = (call.meta or {}).get(META_KEY) or {} if dialect.call_extras else {}
     return {
         **extras,
@@ -204,7 +204,7 @@ def _encode_part(part: MessagePart, dialect: OpenAIDialect) -> dict[str, Any]:
 
 
 def _encode_media(part: MessagePart) -> dict[str, Any] | None:
-    """An image, audio or file part, or None for what the API does not take."""
+    """Encode an image, audio or file part, or return None if the API does not support it."""
     mime, data = get_inline_data(part)
     if part.kind == "image" and (part.url or data):
         image = {"url": f"data:{mime or 'image/png'};base64,{data}" if data else part.url}
@@ -237,7 +237,7 @@ def _encode_tool_choice(choice: str) -> Any:
 
 
 def to_strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The schema with objects closed, and whether strict mode takes it: exact, and every property required."""
+    """Close the schema's objects; also return whether strict mode accepts it (exact, all properties required)."""
     strict = is_exact_schema(schema)
 
     def close(node: Any) -> Any:
@@ -260,7 +260,7 @@ def to_strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def decode(completion: Any, provider: str, model: str, dialect: OpenAIDialect) -> ChatReply:
-    """A whole completion: read as a stream of one chunk, with a message in the place of a delta."""
+    """Decode a whole completion, as a stream of one chunk with a message instead of a delta."""
     body = as_dict(completion)
     if body.get("error"):
         raise error_from_body(body, provider, model)
@@ -268,7 +268,7 @@ def decode(completion: Any, provider: str, model: str, dialect: OpenAIDialect) -
 
 
 def arguments_text(arguments: Any) -> str:
-    """A call's arguments as JSON text, whether the host sent text, an object or nothing."""
+    """Return a call's arguments as JSON text if the host sent text, an object or nothing."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return dump_json(arguments)
@@ -280,7 +280,7 @@ def is_thinking_part(part: Any) -> bool:
 
 
 def part_text(part: Any) -> str:
-    """The text of a part of the content."""
+    """Return the text of a part of the content."""
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
@@ -290,7 +290,7 @@ def part_text(part: Any) -> str:
 
 
 def normalize_stop_reason(finish: str | None, has_calls: bool) -> str:
-    """The reason in our words; some hosts say "stop", or nothing, beside calls."""
+    """Convert a finish reason to ours; with calls, some hosts send "stop" or nothing."""
     if has_calls and finish in (None, "", "stop", "tool_calls", "function_call"):
         return "tool_use"
     if not finish:
@@ -299,7 +299,7 @@ def normalize_stop_reason(finish: str | None, has_calls: bool) -> str:
 
 
 def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any] | None:
-    """A message's `meta` for reasoning that must be sent back."""
+    """Build a message's `meta` for reasoning that must be sent back."""
     if not details or not dialect.reasoning_details:
         return None
     merged: list[dict[str, Any]] = []
@@ -308,17 +308,17 @@ def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any]
         if last is None or (last.get("type"), last.get("index")) != (detail.get("type"), detail.get("index")):
             merged.append(detail)
             continue
-        for name, value in detail.items():  # a stream gives each block in pieces
+        for name, value in detail.items():  # a stream has each block in pieces
             is_piece = name in ("text", "summary", "data") and isinstance(last.get(name), str)
             last[name] = last[name] + value if is_piece and isinstance(value, str) else value or last.get(name)
     return {META_KEY: {"reasoning_details": merged}}
 
 
 class OpenAIStreamReader(StreamReader):
-    """The state of one streamed call so far, or with `is_whole` a completion that comes in one piece.
+    """The state of one call's stream, or with `is_whole` of a completion in one piece.
 
-    Some hosts never say why they stop, so a reply counts as complete when a reason came, a last chunk of usage and
-    nothing else, or the closing mark, which only `saw_end` knows of.
+    Some hosts send no finish reason, so a reply is complete after a finish reason, after a last chunk that has only
+    usage, or after the closing [DONE], which `saw_end` reports.
     """
 
     def __init__(
@@ -358,7 +358,7 @@ class OpenAIStreamReader(StreamReader):
             self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
             if self._finish_reason == "error" or getattr(choice, "error", None):
                 raise error_from_body(as_dict(choice), self._provider, self._model)
-            # Some hosts end a stream with the whole message, which has come in deltas by then.
+            # Some hosts end a stream with the whole message, which repeats the deltas.
             delta = getattr(choice, "message" if self._is_whole else "delta", None)
             if delta is not None:
                 yield from self._add_delta(delta)
@@ -398,7 +398,7 @@ class OpenAIStreamReader(StreamReader):
 
 @dataclass(slots=True)
 class _PartialCall:
-    """A call of which some pieces have come; `host_id` is what the host calls it, which may not be unique."""
+    """An incomplete call; `host_id` is the host's id, which may not be unique."""
 
     id: str
     host_id: str
@@ -412,9 +412,9 @@ class _PartialCall:
 
 
 class ToolCallAssembler:
-    """Tool calls put together from pieces that hosts number and name as they like.
+    """Assembles tool calls from pieces; hosts differ in how they number and name the pieces.
 
-    With `is_whole`, each piece is a call, whatever its index; one without a name too, so that the model is told.
+    With `is_whole`, each piece is a call. This includes a call without a name, so that the model gets an error.
     """
 
     def __init__(self, is_whole: bool) -> None:
@@ -423,7 +423,7 @@ class ToolCallAssembler:
         self._calls: list[_PartialCall] = []
 
     def add(self, piece: Any, position: int) -> Iterator[ReplyDelta]:
-        """A piece, and where it stands in its chunk, for hosts that give it no index."""
+        """Add a piece; `position` is its position in the chunk, for hosts that send no index."""
         index = getattr(piece, "index", None)
         key = ("position", position) if index is None or self._is_whole else index
         yield from self._add(
@@ -431,7 +431,7 @@ class ToolCallAssembler:
         )
 
     def add_function(self, function: Any) -> Iterator[ReplyDelta]:
-        """A piece of the one call that the API knew before it knew tools."""
+        """Add a piece of a `function_call`, the API's older form of a call."""
         yield from self._add("function_call", function, "", None)
 
     def _add(self, key: Any, function: Any, host_id: str, extras: Mapping[str, Any] | None) -> Iterator[ReplyDelta]:
@@ -469,10 +469,10 @@ class ToolCallAssembler:
 
 
 def _starts_new_call(call: _PartialCall, host_id: str, arguments: str) -> bool:
-    """Whether a piece with a name begins a new call, though its index is that of one under way."""
+    """Whether a piece with a name begins a new call, although its index belongs to an open call."""
     if host_id:
         return host_id != call.host_id
-    # Without ids: some hosts repeat the name with every piece, so the call before must be whole.
+    # Without ids, a new call begins only if the open call is complete: some hosts repeat the name with every piece.
     value, invalid = parse_arguments(call.arguments)
     return bool(arguments) and bool(value) and invalid is None
 
@@ -521,7 +521,7 @@ class OpenAIModel(ProviderModel):
             base_url=self._base_url or self.declaration.base_url,
             default_headers=self.headers,
             max_retries=0,
-            http_client=openai.DefaultAsyncHttpxClient(),  # the SDK's own, less the task it starts when dropped
+            http_client=openai.DefaultAsyncHttpxClient(),  # without the task that the SDK's client starts at its end
         )
 
     def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
@@ -543,8 +543,7 @@ class OpenAIModel(ProviderModel):
         if self.dialect.stream_usage:
             arguments["stream_options"] = {"include_usage": True}
         stream = await idle_timeout.wait(self.client.chat.completions.create(**arguments, stream=True))
-        # The SDK swallows the closing [DONE]. Without it, a connection closed half-way cannot be told from a host
-        # that never says why it stops.
+        # The SDK hides the closing [DONE], but only [DONE] shows that a stream without a finish reason is complete.
         tail = b""
 
         def on_chunk(chunk: bytes) -> None:
@@ -595,10 +594,10 @@ class OpenAIModel(ProviderModel):
 
 
 class CompatibleModel(OpenAIModel):
-    """A model on any server that speaks OpenAI's chat API: vLLM, LM Studio, llama.cpp, a gateway.
+    """A model on any server with OpenAI's chat API: vLLM, LM Studio, llama.cpp, a gateway.
 
-    `provider` is the name used in errors and usage. `json_schema=False` is for servers that cannot hold a model to a
-    schema, `stream_usage=False` for those that refuse `stream_options`.
+    `provider` is the name in errors and usage. `json_schema=False` is for servers that cannot enforce a schema,
+    `stream_usage=False` for servers that reject `stream_options`.
 
     >>> CompatibleModel("qwen3", base_url="http://127.0.0.1:8000/v1")
     CompatibleModel('qwen3')
@@ -625,7 +624,7 @@ class CompatibleModel(OpenAIModel):
         self.dialect = OpenAIDialect(json_schema=json_schema, stream_usage=stream_usage)
 
     def _resolve_api_key(self) -> str:
-        return self._api_key or "not-needed"  # the SDK insists on one; most such servers do not
+        return self._api_key or "not-needed"  # the SDK requires a key; most such servers do not
 
 
 def create_model_class(declared: BuiltinProvider) -> type[OpenAIModel]:

@@ -1,6 +1,6 @@
-"""Map providers' failures to `ProviderError`s. Status codes and error types are read the same way for every vendor.
+"""Convert providers' failures to `ProviderError`s, with the same status codes and error types for every vendor.
 
-The `anthropic` and `openai` SDKs come from one generator: what they share is at the end."""
+The `anthropic` and `openai` SDKs come from one generator; the functions for both are at the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STATUS_BY_ERROR_TYPE = {
     "server_error": 500,
     "overloaded_error": 529,
 }
-"""Errors that come inside a stream have a type but no status of their own."""
+"""The statuses of errors within a stream, which have only a type."""
 
 HTTP_LIBRARIES = frozenset(
     {"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "h11", "h2", "anyio", "ssl", "requests", "urllib3"}
@@ -56,17 +56,17 @@ def error_from_status(
     request_id: str | None = None,
     retry_after: float | None = None,
 ) -> ProviderError:
-    """The error for an HTTP status, or for a failure reported inside a stream (`status` from its type, or None)."""
+    """Build the error for an HTTP status, or for a failure within a stream (`status` from its type, or None)."""
     error_class, advice = _error_class_for(status)
     should_retry = (headers or {}).get("x-should-retry")
     if should_retry in ("true", "false"):
         retryable = should_retry == "true"
     else:
-        # A failure inside a stream that says no more than that is the provider's, and passes.
+        # A failure within a stream without a known type is the provider's and temporary.
         retryable = status is None or status in RETRYABLE_STATUSES or status > 500
         _, error_type, code = parse_error_body(body)
         if "insufficient_quota" in (error_type, code):
-            retryable = False  # sent as 429, but no wait will help
+            retryable = False  # the status is 429, but waiting does not help
     where = f"{provider} ({status})" if status else provider
     return error_class(
         f"{where} failed for {model}: {message.rstrip('.')}.{advice}",
@@ -95,7 +95,7 @@ def _error_class_for(status: int | None) -> tuple[type[ProviderError], str]:
 
 
 def error_from_transport(provider: str, model: str, error: Exception) -> ProviderError | None:
-    """The error for an exception of an HTTP library or of reading what came; None for anything else."""
+    """Build the error for an exception of an HTTP library or of a decoder; None for other exceptions."""
     details: dict[str, Any] = {"provider": provider, "model": model, "retryable": True}
     library = type(error).__module__.partition(".")[0]
     name = type(error).__name__
@@ -109,9 +109,9 @@ def error_from_transport(provider: str, model: str, error: Exception) -> Provide
 
 
 def unreadable_response_error(provider: str, model: str, problem: object) -> ProviderResponseError:
-    """The error for an answer of another shape than the provider's own SDK knows."""
+    """Build the error for a response in a form that the provider's SDK does not know."""
     return ProviderResponseError(
-        f"{provider} answered for {model} with something unreadable: {problem}",
+        f"{provider} sent an unreadable response for {model}: {problem}",
         provider=provider,
         model=model,
         retryable=True,
@@ -119,7 +119,7 @@ def unreadable_response_error(provider: str, model: str, problem: object) -> Pro
 
 
 def parse_error_body(body: Any) -> tuple[str | None, str | None, Any]:
-    """Message, type and code of an error body, wrapped in `error` or not."""
+    """Return the message, type and code of an error body, with or without the wrapper `error`."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     if isinstance(inner, str):
         return inner, None, None
@@ -134,7 +134,7 @@ def parse_error_body(body: Any) -> tuple[str | None, str | None, Any]:
 
 
 def error_from_body(body: Mapping[str, Any], provider: str, model: str) -> ProviderError:
-    """The error that a host reports inside an answer that began well."""
+    """Build the error that a host reports in the body of a response with status 200."""
     message, error_type, code = parse_error_body(body)
     return error_from_status(
         provider, model, status_from_error(error_type, code), message or "it reported an error", body=dict(body)
@@ -142,7 +142,7 @@ def error_from_body(body: Mapping[str, Any], provider: str, model: str) -> Provi
 
 
 def status_from_error(error_type: str | None, code: Any) -> int | None:
-    """The status that an error's type or code stands for."""
+    """Return the status for an error's type or code."""
     if isinstance(code, str) and code.isdigit():
         code = int(code)
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
@@ -154,16 +154,16 @@ def status_from_error(error_type: str | None, code: Any) -> int | None:
 
 
 def disable_sdk_retries(client: Any, create: Any, example: str) -> Any:
-    """A client that was passed in, with its own retries off."""
+    """Return the user's client with its retries turned off."""
     if not inspect.iscoroutinefunction(inspect.unwrap(create)):
-        raise ConfigurationError(f"client= must be an async client, such as {example}.")
+        raise ConfigurationError(f"client must be an async client, such as {example}.")
     return client.with_options(max_retries=0)
 
 
 def build_arguments(body: Mapping[str, Any], config: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """The arguments of `create`: `config` goes into the body as it is, whatever this version of the SDK knows.
+    """Build the arguments of `create`; `config` goes into the body unchanged, even fields that the SDK does not know.
 
-    What the request itself says wins over `config`, and tools of the provider's own are added to ours.
+    The request's fields win over `config`, but tools in `config` are added to the request's tools.
     """
     headers = config.pop("extra_headers", None)
     config.update(config.pop("extra_body", None) or {})
@@ -176,7 +176,7 @@ def build_arguments(body: Mapping[str, Any], config: dict[str, Any], timeout: fl
 
 
 def error_from_sdk(sdk: Any, error: Any, provider: str, model: str) -> ProviderError | None:
-    """The SDK's exception in our words."""
+    """Convert an exception of the `anthropic` or `openai` SDK to a `ProviderError`."""
     if isinstance(error, sdk.APIError):
         message, error_type, code = parse_error_body(error.body)
     if isinstance(error, sdk.APIStatusError):
@@ -187,13 +187,13 @@ def error_from_sdk(sdk: Any, error: Any, provider: str, model: str) -> ProviderE
             body=error.body,
             request_id=error.request_id,
         )
-    if isinstance(error, sdk.APIConnectionError):  # a timeout stays one; of others the cause says more
+    if isinstance(error, sdk.APIConnectionError):  # for errors other than timeouts, the cause has more details
         is_timeout = "Timeout" in type(error).__name__
         cause = TimeoutError(str(error)) if is_timeout else ConnectionError(str(error.__cause__ or error))
         return error_from_transport(provider, model, cause)
     if isinstance(error, sdk.APIResponseValidationError):
         return unreadable_response_error(provider, model, error)
-    if isinstance(error, sdk.APIError):  # an error inside a stream that began well
+    if isinstance(error, sdk.APIError):  # an error within a stream
         return error_from_status(
             provider, model, status_from_error(error_type, code), message or str(error), body=error.body
         )
@@ -201,7 +201,7 @@ def error_from_sdk(sdk: Any, error: Any, provider: str, model: str) -> ProviderE
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """An SDK object as the JSON it came from."""
+    """Convert an SDK object to JSON values."""
     if isinstance(value, Mapping):
         return dict(value)
     dumped: dict[str, Any] = value.model_dump(mode="json", exclude_unset=True, warnings=False)

@@ -1,4 +1,4 @@
-"""What the codecs share: roles, ids of calls, data URLs, files that are text."""
+"""Functions that the codecs share: roles, ids of calls, data URLs, text files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tellback.types import Message, MessagePart, message_text, split_data_url
 T = TypeVar("T")
 
 EARLIER_TEXT = "earlier_text"
-"""In a message's `meta`: the text before the part that a provider's kept state is about."""
+"""The key in a message's `meta` for the text before the part that the provider's state belongs to."""
 
 HISTORY_OMITTED = "[The conversation so far is not shown.]"
-"""What stands first when a history begins with the model's words, which some providers refuse."""
+"""The first message of a history that begins with the model's message, which some providers reject."""
 
 
 def split_system_messages(system: str | None, messages: Sequence[Message]) -> tuple[str | None, list[Message]]:
-    """System messages inside a history join the system prompt, for providers that know no such role."""
+    """Move system messages of a history into the system prompt, for providers without this role."""
     texts = [system] if system else []
     rest = []
     for message in messages:
@@ -33,7 +33,7 @@ def split_system_messages(system: str | None, messages: Sequence[Message]) -> tu
 
 
 def merge_turns(turns: Iterable[tuple[str, list[T]]], opening: T) -> list[tuple[str, list[T]]]:
-    """Turns of alternating roles, the user's first, for providers that insist; what is empty is left out.
+    """Merge turns so that roles alternate and the user is first, as some providers require; empty turns are dropped.
 
     >>> merge_turns([("assistant", ["Hi"]), ("user", ["Well"]), ("user", ["?"])], "...")
     [('user', ['...']), ('assistant', ['Hi']), ('user', ['Well', '?'])]
@@ -48,12 +48,12 @@ def merge_turns(turns: Iterable[tuple[str, list[T]]], opening: T) -> list[tuple[
 
 
 def generate_call_id(prefix: str) -> str:
-    """An id for a call that came without one."""
+    """Generate an id for a call without one."""
     return f"{prefix}_{uuid.uuid4().hex[:24]}"
 
 
 def get_inline_data(part: MessagePart) -> tuple[str | None, str | None]:
-    """Media type and base64 data of a part that carries its data, in a `data:` URL or by itself."""
+    """Return the media type and base64 data of a part that contains data, directly or as a `data:` URL."""
     if part.url and part.url.startswith("data:"):
         mime, data = split_data_url(part.url)
         return part.mime or mime, data
@@ -61,7 +61,7 @@ def get_inline_data(part: MessagePart) -> tuple[str | None, str | None]:
 
 
 def decode_base64(data: str) -> bytes:
-    """Base64 data decoded; raises `ConfigurationError` where it is none."""
+    """Decode base64 data; raises `ConfigurationError` if it is invalid."""
     try:
         return base64.b64decode(data, validate=True)
     except binascii.Error as error:
@@ -74,12 +74,12 @@ def is_text_type(mime: str | None) -> bool:
 
 
 def decode_base64_text(data: str) -> str:
-    """The text of base64 data."""
+    """Decode base64 data to text."""
     return decode_base64(data).decode("utf-8", errors="replace")
 
 
 def render_text_file(part: MessagePart) -> str | None:
-    """The text of a file that is text, under its name; None for any other part."""
+    """Return the name and the text of a text file; None for any other part."""
     mime, data = get_inline_data(part)
     if part.kind != "file" or not data or not is_text_type(mime):
         return None

@@ -1,7 +1,7 @@
 """Retry policy: which failures are retried, after what delay, and when a backup model takes over.
 
-After a stream broke off, the next attempt is shown the text so far and asked to continue it; text that it repeats is
-held back, so the caller never sees any of it twice."""
+After a stream broke off, the next request contains the text so far and asks the model to continue it. Repeated text is
+withheld, so the caller never receives it twice."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ToolUse
 INITIAL_DELAY = 0.5
 MAX_DELAY = 8.0
 MAX_RETRY_AFTER = 60.0
-"""A provider that asks for a longer wait than this is not waited for: the caller, or a backup model, decides."""
+"""The longest delay that a provider may request; after a longer one, a backup model is used, or the error is raised."""
 
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 
 RetryTarget = str | Model
-"""A name for the same provider, or a model object that looks after itself."""
+"""A name for the same provider, or a model object, which has its own retries."""
 
 CONTINUE_INSTRUCTION = (
     "Your last message was cut off by a technical fault after exactly the text above. Continue it from the very next "
@@ -35,14 +35,14 @@ CONTINUE_INSTRUCTION = (
 
 
 def backoff(attempt: int, retry_after: float | None = None) -> float:
-    """Seconds to wait before attempt `attempt + 1`: doubling with jitter, and never less than the provider asked."""
+    """Return the delay before attempt `attempt + 1`: exponential with jitter, and at least `retry_after`."""
     delay = min(INITIAL_DELAY * 2.0 ** min(attempt, 10), MAX_DELAY)
     delay *= random.uniform(0.5, 1.0)
     return delay if retry_after is None else max(delay, retry_after)
 
 
 def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:
-    """Seconds from `retry-after-ms` or `retry-after`, which is a number or a date."""
+    """Parse the seconds of `retry-after-ms` or of `retry-after`, which is a number or a date."""
     if headers is None:
         return None
     milliseconds = _parse_number(headers.get("retry-after-ms"))
@@ -65,10 +65,10 @@ def _parse_number(value: str | None) -> float | None:
 
 
 class RetryAttempts:
-    """The attempts of one call, and what went wrong with them.
+    """The attempts of one call and their failures.
 
-    `convert_error` turns an SDK's exception and the model's name into a `ProviderError`, or gives None if the provider
-    did not cause it.
+    `convert_error` converts an SDK's exception and the model's name to a `ProviderError`, or returns None if the
+    provider did not cause the exception.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RetryAttempts:
         self._failures: list[ProviderError] = []
 
     async def next_target(self) -> RetryTarget | None:
-        """Whom to ask now; waits before it names the same one again. None when all have been tried."""
+        """Return the target of the next attempt, after a delay if it is a retry; None if all targets failed."""
         if self._attempt_count:
             if self._should_retry():
                 await asyncio.sleep(backoff(self._attempt_count - 1, self._failures[-1].retry_after))
@@ -98,7 +98,7 @@ class RetryAttempts:
         return self._targets[self._index]
 
     def record_failure(self, error: Exception, partial_text: str = "") -> bool:
-        """Take note of a failure; False says that trying again is no use, and the error should be raised as it is."""
+        """Record a failure; return False if another attempt is useless and the error must be raised unchanged."""
         target = self._targets[self._index]
         if isinstance(error, TellbackError) or not isinstance(target, str):
             failure = error if isinstance(error, ProviderError) else None
@@ -115,7 +115,7 @@ class RetryAttempts:
         return True
 
     def final_error(self) -> ProviderError:
-        """The last failure, which knows of the others."""
+        """Return the last failure, with all failures in `attempts`."""
         last = self._failures[-1]
         last.attempts = tuple(self._failures)
         if len(self._failures) > 1:
@@ -125,7 +125,7 @@ class RetryAttempts:
     def _should_retry(self) -> bool:
         failure = self._failures[-1]
         if failure.status == 401:
-            # The same key will not open another model of the same provider either.
+            # The key is also wrong for other models of the same provider.
             while self._index + 1 < len(self._targets) and isinstance(self._targets[self._index + 1], str):
                 self._index += 1
             return False
@@ -138,7 +138,7 @@ class RetryAttempts:
 
 
 class StreamContinuation:
-    """The text a caller has been given so far, over all attempts."""
+    """The text that the caller has received so far in all attempts."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -154,7 +154,7 @@ class StreamContinuation:
         self._withheld_text = "" if self._earlier_text else None
 
     def build_request(self, request: ChatRequest) -> ChatRequest:
-        """The request for this attempt: the original, or one that asks to go on."""
+        """Build the request of this attempt: the original, or one that asks the model to continue."""
         if not self._earlier_text:
             return request
         return replace(
@@ -163,9 +163,9 @@ class StreamContinuation:
         )
 
     def filter_delta(self, delta: ReplyDelta) -> Iterator[ReplyDelta]:
-        """What the caller has not seen yet: text that only repeats what was said is held back while it does.
+        """Yield the delta without text that repeats an earlier attempt.
 
-        The last delta is left out, since `build_stop` makes another.
+        The last delta is omitted, since `build_stop` builds another.
         """
         if isinstance(delta, TextDelta):
             text = delta.text
@@ -181,7 +181,7 @@ class StreamContinuation:
                 yield TextDelta(text)
             return
         if isinstance(delta, ToolUseStart | StreamStop):
-            if self._withheld_text:  # the text ends before all was repeated, so it was no repetition
+            if self._withheld_text:  # the text ends before the earlier text does, so it was not a repetition
                 self._pieces.append(self._withheld_text)
                 yield TextDelta(self._withheld_text)
             self._withheld_text = None
@@ -189,9 +189,9 @@ class StreamContinuation:
             yield delta
 
     def build_stop(self, reply: ChatReply) -> StreamStop:
-        """The last delta, with a reply that holds the text of all attempts."""
+        """Build the last delta, whose reply has the text of all attempts."""
         if self._earlier_text:
-            # The provider's state belongs to the last attempt; what had been said before goes before it.
+            # The provider's state belongs to the last attempt; the text of earlier attempts precedes it.
             earlier = self.text.removesuffix(reply.text)
             meta = {**reply.meta, EARLIER_TEXT: earlier} if reply.meta else None
             reply = replace(reply, text=self.text, meta=meta)

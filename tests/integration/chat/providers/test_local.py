@@ -163,7 +163,7 @@ async def test_a_template_that_refuses_roles_gets_what_it_takes(file: Path) -> N
 
 
 async def test_a_request_that_is_too_long_says_by_how_much(model: LocalModel) -> None:
-    with pytest.raises(ProviderRequestError, match=r"is of 1\d{3} tokens, .* context of 1024.*context=") as caught:
+    with pytest.raises(ProviderRequestError, match=r"has 1\d{3} tokens, .* context of 1024.*context=") as caught:
         await model.complete("word " * 1_500)
     assert (caught.value.status, caught.value.retryable) == (400, False)
 

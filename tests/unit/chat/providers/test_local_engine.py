@@ -286,7 +286,7 @@ async def test_a_failure_gives_way_to_the_backup(llama: Llama) -> None:
 
 
 async def test_a_tool_that_is_not_offered_cannot_be_chosen(model: LocalModel) -> None:
-    with pytest.raises(ProviderRequestError, match="'fly' asks for a tool that is not offered: there are none"):
+    with pytest.raises(ProviderRequestError, match="'fly' is not a tool of the request; its tools are: none"):
         await model.complete("Hi", tool_choice="fly")
 
 

@@ -50,24 +50,24 @@ META_KEY = "anthropic"
 
 DEFAULT_MAX_TOKENS = 8_192
 STREAM_ABOVE_TOKENS = 8_192
-"""A plain request for more than this may outlive the connection: it is streamed and collected instead."""
+"""Larger replies are streamed and collected, since a request without a stream may time out."""
 
 
 def blocks_to_meta(blocks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """A message's `meta` for these blocks, or None when text and calls say it all."""
+    """Build a message's `meta` for these blocks, or None if text and calls are enough."""
     if all(block.get("type") in ("text", "tool_use") and not block.get("citations") for block in blocks):
         return None
     return {META_KEY: {"content": [_drop_nulls(block) for block in blocks]}}
 
 
 def blocks_from_meta(message: Message) -> list[dict[str, Any]] | None:
-    """The blocks as they came, unless the message has been changed since."""
+    """Return the original blocks, or None if the message was changed since."""
     state = (message.meta or {}).get(META_KEY)
     if not state:
         return None
     blocks = [dict(block) for block in state["content"]]
     earlier = (message.meta or {}).get(EARLIER_TEXT)
-    if earlier:  # thinking must stay in front
+    if earlier:  # thinking must stay first
         thinking = [block for block in blocks if "thinking" in block.get("type", "")]
         rest = [block for block in blocks if "thinking" not in block.get("type", "")]
         blocks = [*thinking, {"type": "text", "text": earlier}, *rest]
@@ -85,7 +85,7 @@ def _drop_nulls(block: Mapping[str, Any]) -> dict[str, Any]:
 def encode(
     model: str, request: ChatRequest, *, default_max_tokens: int, cache: bool | str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments of `messages.create`, and what else goes into the body as it is."""
+    """Build the arguments of `messages.create`, and the other fields of the body."""
     config = dict(request.config)
     system, messages = split_system_messages(request.system, request.messages)
     limit = config.pop("max_tokens", default_max_tokens)
@@ -93,7 +93,7 @@ def encode(
         limit = request.max_output_tokens
     body: dict[str, Any] = {"model": model, "max_tokens": limit, "messages": encode_messages(messages)}
     if request.output_schema is not None and not is_exact_schema(request.output_schema):
-        # Held to such a schema, Claude could only give empty objects.
+        # With such a schema, Claude could only return empty objects.
         system = append_schema_instructions(system, request.output_schema)
     marker = _cache_marker(cache)
     if system:
@@ -103,7 +103,7 @@ def encode(
     tools = [_encode_tool(tool) for tool in request.tools]
     choice = _encode_tool_choice(request.tool_choice)
     if not tools:
-        # A history with tool calls is refused without tools; these name them and may not be called.
+        # The API rejects a history with tool calls without tools; these have the names and cannot be called.
         tools = [{"name": name, "input_schema": {"type": "object"}} for name in _called_tool_names(messages)]
         choice = {"type": "none"} if tools else None
     if tools:
@@ -119,7 +119,7 @@ def encode(
 
 
 def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages of alternating roles: results and what the user says next share one message, results first."""
+    """Encode messages with alternating roles; tool results and the next user message share one message."""
     turns = merge_turns(map(_encode_message, messages), _text_block(HISTORY_OMITTED))
     return [{"role": role, "content": blocks} for role, blocks in turns]
 
@@ -174,7 +174,7 @@ def _encode_part(part: MessagePart) -> dict[str, Any] | None:
 
 
 def _encode_media(part: MessagePart) -> dict[str, Any] | None:
-    """An image or document block, or None for what Anthropic does not take (audio, other files)."""
+    """Encode an image or document block, or return None if Anthropic does not support it (audio, other files)."""
     mime, data = get_inline_data(part)
     if part.kind == "image":
         if data:
@@ -222,7 +222,7 @@ def _cache_marker(cache: bool | str) -> Mapping[str, Any] | None:
 
 
 def decode(message: Any, provider: str, model: str) -> ChatReply:
-    """A whole `Message`."""
+    """Decode a whole `Message`."""
     if getattr(message, "type", None) == "error":
         raise error_from_body(as_dict(message), provider, model)
     if not hasattr(message, "content"):
@@ -233,13 +233,13 @@ def decode(message: Any, provider: str, model: str) -> ChatReply:
 
 
 def ensure_call_id_and_name(block: dict[str, Any]) -> None:
-    """See to it that a call has an id and a name."""
+    """Add an id and a name to a call if they are missing."""
     block["id"] = block.get("id") or generate_call_id("toolu")
     block["name"] = block.get("name") or ""
 
 
 class AnthropicStreamReader(StreamReader):
-    """What the events of one call have given so far: its blocks, by index, and the pieces they come in."""
+    """The state of one call's stream: its blocks by index, and their pieces."""
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -329,14 +329,14 @@ class AnthropicStreamReader(StreamReader):
         self._pieces.setdefault((index, name), []).append(piece)
 
     def _update_usage(self, event: Any) -> None:
-        """The last number given counts: later events repeat usage, and may correct it."""
+        """Update the usage; later events repeat it and may correct it."""
         usage = getattr(event, "usage", None)
         if usage is not None:
             self._usage = {**(self._usage or {}), **_drop_nulls(as_dict(usage))}
 
 
 def _merge_delta(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
-    """Deltas of kinds we do not read ourselves (signatures, citations, compaction): collected, to be sent back."""
+    """Collect deltas that are only sent back with the next request (signatures, citations, compaction)."""
     for name, value in delta.items():
         if name == "type":
             continue
@@ -376,7 +376,7 @@ class AnthropicModel(ProviderModel):
             api_key=self._api_key,
             base_url=self._base_url,
             max_retries=0,
-            http_client=anthropic.DefaultAsyncHttpxClient(),  # the SDK's own, less the task it starts when dropped
+            http_client=anthropic.DefaultAsyncHttpxClient(),  # without the task that the SDK's client starts at its end
         )
         if not (client.api_key or client.auth_token or getattr(client, "credentials", None)):
             raise MissingKeyError(self.provider, PROVIDER.key_variables)

@@ -60,14 +60,14 @@ _CLOUD_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
 
 
 def parts_to_meta(parts: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall]) -> Mapping[str, Any] | None:
-    """A message's `meta` for these parts (JSON only), or None when text and calls say it all."""
+    """Build a message's `meta` for these parts (JSON only), or None if text and calls are enough."""
     if all(
         not part.get("thought_signature") and set(part) <= {"text", "thought", "function_call"} for part in parts
     ) and not any((part.get("function_call") or {}).get("id") for part in parts):
         return None
     stored_parts = []
     for part in parts:
-        # Summaries of thoughts are for people; Gemini wants only its signatures back.
+        # Summaries of thoughts are for people; Gemini needs only its signatures back.
         if part.get("thought") and not part.get("thought_signature"):
             continue
         stored_parts.append({name: _to_json(value) for name, value in part.items()})
@@ -75,7 +75,7 @@ def parts_to_meta(parts: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall])
 
 
 def parts_from_meta(message: Message) -> list[dict[str, Any]] | None:
-    """The parts as they came, unless the message has been changed since."""
+    """Return the original parts, or None if the message was changed since."""
     state = (message.meta or {}).get(META_KEY)
     if not state:
         return None
@@ -106,7 +106,7 @@ def _from_json(name: str, value: Any) -> Any:
 
 
 def encode(model: str, request: ChatRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The contents and the config of `generate_content`."""
+    """Build the contents and the config of `generate_content`."""
     config: dict[str, Any] = dict(request.config)
     system, messages = split_system_messages(request.system, request.messages)
     if request.max_output_tokens is not None:
@@ -120,7 +120,7 @@ def encode(model: str, request: ChatRequest) -> tuple[list[dict[str, Any]], dict
             config["tool_config"] = {"function_calling_config": _encode_tool_choice(request.tool_choice)}
     if request.output_schema is not None:
         if request.tools and not is_gemini_3_or_later(model):
-            # Older models refuse a schema beside tools.
+            # Older models reject a schema together with tools.
             system = append_schema_instructions(system, request.output_schema)
         else:
             config["response_mime_type"] = "application/json"
@@ -132,7 +132,7 @@ def encode(model: str, request: ChatRequest) -> tuple[list[dict[str, Any]], dict
 
 
 def encode_messages(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
-    """Contents of alternating roles; the results of one reply's calls share one content."""
+    """Encode contents with alternating roles; the results of one reply's calls share one content."""
     names: dict[str, str] = {}
     wire_ids: set[str] = set()
     signature = PLACEHOLDER_SIGNATURE if is_gemini_3_or_later(model) else None
@@ -154,7 +154,7 @@ def encode_messages(messages: Sequence[Message], model: str) -> list[dict[str, A
 
 
 def is_gemini_3_or_later(model: str) -> bool:
-    """Whether the model is of Gemini 3 or later, which check signatures and take a schema beside tools."""
+    """Whether the model is Gemini 3 or later, which checks signatures and accepts a schema together with tools."""
     found = re.search(r"gemini-(\d+)", model)
     return found is not None and int(found.group(1)) >= 3
 
@@ -177,7 +177,7 @@ def _encode_result(message: Message, names: Mapping[str, str], wire_ids: set[str
         "name": message.name or names.get(id, "unknown"),
         "response": {"error": content} if message.is_error else {"result": content},
     }
-    if id in wire_ids:  # ids we made up ourselves mean nothing to Gemini
+    if id in wire_ids:  # Gemini does not know ids that we generated
         response["id"] = id
     return {"function_response": response}
 
@@ -214,7 +214,7 @@ def _encode_tool_choice(choice: str) -> dict[str, Any]:
 
 
 class GeminiStreamReader(StreamReader):
-    """What the responses of one call have given so far. Gemini does not say that it is finished: it just ends."""
+    """The state of one call's stream. Gemini sends no closing event: the stream just ends."""
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -277,7 +277,7 @@ class GeminiStreamReader(StreamReader):
 
 
 def _continues_part(last: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
-    """Whether a part is more text of the one before it, not yet closed by a signature."""
+    """Whether a part continues the text of the previous one, which has no signature yet."""
     return (
         "text" in last
         and "text" in part
@@ -292,19 +292,19 @@ def _enum_value(value: Any) -> str:
 
 
 def decode(response: Any, provider: str, model: str) -> ChatReply:
-    """A whole response."""
+    """Decode a whole response."""
     reader = GeminiStreamReader(provider, model)
     reply = reader.read(response)
     if not response.candidates and not reader.is_complete:
-        raise unreadable_response_error(provider, model, "no candidates, and no reason why")
+        raise unreadable_response_error(provider, model, "there are no candidates and no reason")
     return replace(reply, raw=response)
 
 
 def build_config(config_class: Any, config: dict[str, Any], timeout: float) -> Any:
-    """The SDK's config of a request; raises `ConfigurationError` for fields it does not know."""
+    """Build the SDK's config of a request; raises `ConfigurationError` for unknown fields."""
     from pydantic import ValidationError
 
-    # One attempt: the SDK would retry on its own. Its timeout must not undercut ours.
+    # One attempt, since the SDK has its own retries. Its timeout must be longer than ours.
     http_options = {"retry_options": {"attempts": 1}, "timeout": round((timeout + 30) * 1000)}
     try:
         return config_class.model_validate(
@@ -313,7 +313,7 @@ def build_config(config_class: Any, config: dict[str, Any], timeout: float) -> A
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
         raise ConfigurationError(
-            f"Gemini does not take {fields}: see google-genai's {config_class.__name__}."
+            f"Gemini does not support {fields}: see google-genai's {config_class.__name__}."
         ) from error
 
 
@@ -342,7 +342,7 @@ class GeminiModel(ProviderModel):
         key = self._api_key or next(filter(None, map(os.environ.get, PROVIDER.key_variables)), None)
         if not key and not any(map(os.environ.get, _CLOUD_VARIABLES)):
             raise MissingKeyError(self.provider, PROVIDER.key_variables)
-        # With aiohttp installed for some other reason the SDK would use it, which behaves differently when cancelled.
+        # If aiohttp is installed, the SDK would use it, but it behaves differently when a request is cancelled.
         self._http_client = httpx2.AsyncClient(follow_redirects=True)
         return genai.Client(
             api_key=key,
@@ -437,7 +437,7 @@ class GeminiModel(ProviderModel):
 
 
 def _parse_retry_delay(body: Any) -> float | None:
-    """Seconds from the RetryInfo that Google puts into an error's details."""
+    """Parse the seconds of the RetryInfo in an error's details."""
     inner = body.get("error", body) if isinstance(body, Mapping) else {}
     for detail in (inner.get("details") if isinstance(inner, Mapping) else None) or ():
         delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None

@@ -1,8 +1,9 @@
 """Encode requests for llama.cpp with any chat template, and decode its streamed answers.
 
-Where tools are offered, the answer is constrained to `{"say": ...}` or `{"tool": ..., "input": ...}` by a JSON schema,
-since small models have no reliable tool format. Histories become alternating user and assistant messages, which every
-template accepts."""
+If a request has tools, a JSON schema constrains the answer to `{"say": ...}` or `{"tool": ..., "input": ...}`, since
+small models have no reliable tool format. Histories become alternating user and assistant messages, which every
+template
+accepts."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ from tellback.types import (
 from tellback.types.jsontext import dump_json, parse_arguments
 
 GUIDANCE = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
-"""No blanks between the tokens, which small models write without end; keywords it does not know are passed over."""
+"""Forbid blanks between tokens, which small models write endlessly, and ignore unknown keywords."""
 
 _IGNORED_KEYWORDS = frozenset(
     (
@@ -61,7 +62,7 @@ _NON_REGULAR = re.compile(r"\(\?[=!<]|\\[1-9]")
 
 SAY, TOOL, INPUT = "say", "tool", "input"
 DEFAULT_MAX_TOKENS = 1_024
-"""How long an answer may get that nobody has set a cap for: a small model may never stop by itself."""
+"""The default limit of an answer, since a small model may never stop."""
 
 _CONTROL_TOKENS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
 
@@ -74,7 +75,7 @@ STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
 def to_llama_schema(schema: Mapping[str, Any], *, ref_prefix: str = "") -> dict[str, Any]:
-    """The schema without what llama.cpp cannot enforce. Its references start with `ref_prefix`, its place in another.
+    """Remove what llama.cpp cannot enforce from a schema. References begin with `ref_prefix`, its path in a parent.
 
     >>> to_llama_schema({"type": "string", "pattern": "(?=x)", "maxLength": 3})
     {'type': 'string', 'maxLength': 3}
@@ -116,7 +117,7 @@ def _is_supported(name: str, value: Any) -> bool:
 
 
 def encode(request: ChatRequest) -> dict[str, Any]:
-    """The body of a streamed request, but for the schema, which `build_answer_schema` gives."""
+    """Build the body of a streamed request, without the schema of `build_answer_schema`."""
     config = dict(request.config)
     max_tokens = config.pop("max_tokens", DEFAULT_MAX_TOKENS)
     if request.max_output_tokens is not None:
@@ -134,13 +135,13 @@ def encode(request: ChatRequest) -> dict[str, Any]:
         "max_tokens": max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
-        # Word from within a long prompt: it can be given up there, and its silence is no timeout.
+        # Progress within a long prompt allows cancelling there, and prevents a timeout.
         "return_progress": True,
     }
 
 
 def offered_tools(request: ChatRequest) -> tuple[Tool, ...]:
-    """The tools that may be called: all, one, or none, as `tool_choice` says."""
+    """Return the tools that may be called, by `tool_choice`: all, one or none."""
     choice = request.tool_choice
     if choice == "none":
         return ()
@@ -150,7 +151,7 @@ def offered_tools(request: ChatRequest) -> tuple[Tool, ...]:
 
 
 def build_answer_schema(request: ChatRequest) -> dict[str, Any] | None:
-    """What the answer is held to, or None where it is free text."""
+    """Build the schema that constrains the answer, or return None for free text."""
     tools = offered_tools(request)
     if not tools:
         return None if request.output_schema is None else {**to_llama_schema(request.output_schema), **GUIDANCE}
@@ -172,7 +173,7 @@ def build_answer_schema(request: ChatRequest) -> dict[str, Any] | None:
 
 
 def _tool_instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:
-    call = '{"tool": "<name>", "input": {...}} to use a tool; you are told its result, and answer then'
+    call = '{"tool": "<name>", "input": {...}} to use a tool; you get its result, and answer then'
     if request.tool_choice in (None, "auto"):
         answer = "JSON of the schema below" if request.output_schema is not None else '"<your answer>"'
         forms = f'Answer with one JSON object, and nothing else:\n- {{"say": {answer}}} to answer the user.\n- {call}.'
@@ -183,12 +184,12 @@ def _tool_instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:
     )
     text = f"{forms}\n\nTools:\n{listed}"
     if request.output_schema is not None:
-        text += f"\n\nThe schema of what you say:\n{dump_json(request.output_schema)}"
+        text += f"\n\nThe schema of your answer:\n{dump_json(request.output_schema)}"
     return text
 
 
 def _encode_messages(messages: Sequence[Message], *, as_answers: bool) -> list[dict[str, str]]:
-    """User and assistant in turns: messages that follow each other from one side are one."""
+    """Encode messages with alternating roles; consecutive messages of one role are merged."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
 
     def encode_message(message: Message) -> tuple[str, list[str]]:
@@ -205,7 +206,7 @@ def _encode_messages(messages: Sequence[Message], *, as_answers: bool) -> list[d
 
 
 def _encode_assistant(message: Message, as_answers: bool) -> str:
-    """What the model said, in the form that it is to answer in now."""
+    """Encode the model's message in the form that its answer must have now."""
     text = message_text(message)
     text_lines = [dump_json({SAY: text}) if as_answers else text] if text.strip() else []
     return "\n".join([*text_lines, *(_encode_call(call) for call in message.tool_calls)])
@@ -232,7 +233,7 @@ def _encode_part(part: MessagePart) -> str:
 
 
 def _escape_control_tokens(text: str) -> str:
-    """The text, with no mark that ends a message: llama.cpp reads such marks in any text, also in what a user wrote."""
+    """Escape tokens that end a message, since llama.cpp also reads such tokens in a user's text."""
     return _CONTROL_TOKENS.sub("<\u200b", text)
 
 
@@ -241,14 +242,14 @@ def _join_paragraphs(before: str | None, text: str) -> str:
 
 
 class JsonStringDecoder:
-    """The inside of one JSON string, decoded from pieces cut anywhere, also within an escape."""
+    """Decodes the content of one JSON string from single characters."""
 
     def __init__(self) -> None:
         self.is_closed = False
         self._escape = ""
 
     def feed(self, char: str) -> str:
-        """The text that is certain after this character: none, some or more than one."""
+        """Return the text that is certain after this character; it may be empty or have several characters."""
         if not self._escape and char != "\\":
             self.is_closed = char == '"'
             return "" if self.is_closed else char
@@ -258,7 +259,7 @@ class JsonStringDecoder:
         escape, self._escape = self._escape, ""
         if len(escape) in (2, 6) or _SURROGATE_PAIR.fullmatch(escape):
             return _decode_escape(escape)
-        return _REPLACEMENT + "".join(map(self.feed, escape[6:]))  # half a character, whose other half never came
+        return _REPLACEMENT + "".join(map(self.feed, escape[6:]))  # an unpaired surrogate
 
 
 def _decode_escape(escape: str) -> str:
@@ -270,7 +271,7 @@ def _decode_escape(escape: str) -> str:
 
 
 class JsonValueScanner:
-    """One JSON value as the text it is written in; says where it ends."""
+    """Finds the end of one JSON value in a text."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -279,7 +280,7 @@ class JsonValueScanner:
         self._escaped = False
 
     def accept(self, char: str) -> bool:
-        """Whether the character belongs to the value; one that does not has ended it."""
+        """Whether the character belongs to the value; the first other character ends it."""
         if self._in_string:
             if self._escaped:
                 self._escaped = False
@@ -303,7 +304,7 @@ class JsonValueScanner:
 
 
 class AnswerReader:
-    """Deltas from the pieces of an answer. `expects_json` is for answers whose `say` is itself of a schema."""
+    """Converts the pieces of an answer to deltas. `expects_json` means that `say` is a JSON value of a schema."""
 
     def __init__(self, *, expects_json: bool = False) -> None:
         self._expects_json = expects_json
@@ -317,7 +318,7 @@ class AnswerReader:
         self._is_input_complete = False
 
     def feed(self, piece: str) -> Iterator[ReplyDelta]:
-        """Take the next piece, and give its deltas: at most one of each kind in a row."""
+        """Add the next piece and yield its deltas: at most one of each kind."""
         text_pieces: list[str] = []
         input_pieces: list[str] = []
         for char in piece:
@@ -341,7 +342,7 @@ class AnswerReader:
 
     @property
     def call(self) -> ToolCall | None:
-        """The call, if there is one. One that was cut off says so, whatever there is of its input."""
+        """The call, if there is one. An incomplete call has its text in `invalid_input`."""
         if not self._id:
             return None
         text = "".join(self._input)
@@ -351,7 +352,7 @@ class AnswerReader:
         return ToolCall(self._id, self._name, value, invalid)
 
     def _step(self, char: str) -> str:
-        """One character on; gives text that was said, or that a call's input is written in."""
+        """Read one character; return text of the answer or of a call's input."""
         match self._state:
             case "start":
                 if char in _BLANKS:
@@ -405,7 +406,7 @@ class AnswerReader:
 
 
 class LocalStreamReader(StreamReader):
-    """The state of one streamed call so far. `reader` is for answers that a schema restricts to text or tool calls."""
+    """The state of one call's stream. `reader` is for answers that a schema restricts to text or tool calls."""
 
     def __init__(self, provider: str, model: str, reader: AnswerReader | None) -> None:
         super().__init__(provider, model)
@@ -444,11 +445,11 @@ class LocalStreamReader(StreamReader):
 
 
 def error_from_chunk(chunk: Mapping[str, Any], provider: str, model: str) -> ProviderError:
-    """The error that llama.cpp reports, in our words."""
+    """Convert an error of llama.cpp to a `ProviderError`."""
     error = chunk["error"]
     if error.get("type") == "exceed_context_size_error":
         return ProviderRequestError(
-            f"The request is of {error.get('n_prompt_tokens')} tokens, and {model} was opened with a context of"
+            f"The request has {error.get('n_prompt_tokens')} tokens, but {model} was opened with a context of"
             f" {error.get('n_ctx')}. Shorten the history or the tools, or pass LocalModel(..., context=...).",
             provider=provider,
             model=model,

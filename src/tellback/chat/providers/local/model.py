@@ -1,4 +1,4 @@
-"""`LocalModel`: a GGUF file that answers in this process, and the engine that loads and runs it."""
+"""`LocalModel`: a model in a GGUF file, and the engine that loads and runs it in this process."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from tellback.errors import (
 from tellback.types import ChatReply, ReplyDelta
 
 PROMPT_BATCH_TOKENS: Final = 128
-"""How many tokens of a prompt are read in one go: giving up has to wait for the end of one."""
+"""The number of prompt tokens in one batch; cancelling a request waits for the end of a batch."""
 
 PROMPT_CACHE_MIB: Final = 512
-"""How much memory llama.cpp may keep of prompts it has read, for those who come back to them."""
+"""The memory limit of llama.cpp's cache of prompts."""
 
 _MAGIC = b"GGUF"
 _READ_SIZE = 1 << 24
@@ -61,7 +61,7 @@ class EngineSettings:
 
 
 class LlamaError(Exception):
-    """An error of llama.cpp; `is_refusal` says that the request caused it."""
+    """An error of llama.cpp; `is_refusal` means that the request caused it."""
 
     def __init__(self, message: str, is_refusal: bool) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class LlamaError(Exception):
 
 
 def get_engine(settings: EngineSettings) -> LlamaEngine:
-    """The engine of these settings, which lives as long as someone holds it."""
+    """Return the engine of these settings. It is freed when the last reference to it is gone."""
     with _engines_lock:
         engine = _engines.get(settings)
         if engine is None:
@@ -78,7 +78,7 @@ def get_engine(settings: EngineSettings) -> LlamaEngine:
 
 
 def _after_fork() -> None:
-    # The threads of an engine stay with the parent. Here it could not even be taken down: that waits for them.
+    # An engine's threads exist only in the parent process. Freeing the engine here would wait for them forever.
     _abandoned_engines.extend(_engines.values())
     _engines.clear()
 
@@ -88,7 +88,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class LlamaEngine:
-    """One file in memory, from the first request on."""
+    """A model file, loaded by the first request."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
@@ -97,7 +97,7 @@ class LlamaEngine:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tellback-llama")
 
     def generate(self, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> Generation:
-        """Queue a request. Call it on the event loop that is to get the chunks."""
+        """Queue a request. Call this on the event loop that receives the chunks."""
         generation = Generation(asyncio.get_running_loop())
         generation.watch(self._thread.submit(self._run, generation, body, schema))
         return generation
@@ -119,7 +119,7 @@ class LlamaEngine:
             if schema is not None:
                 import xllamacpp  # type: ignore[import-untyped]
 
-                # The schema as a grammar: as a response format, llama.cpp would leave out ranges and patterns.
+                # The schema becomes a grammar: in a response format, llama.cpp would ignore ranges and patterns.
                 request["grammar"] = xllamacpp.json_schema_to_grammar(json.dumps(schema))
                 request["reasoning_format"] = "none"
             self._server.handle_chat_completions(request, generation.on_chunk)
@@ -130,7 +130,7 @@ class LlamaEngine:
 
 
 class Generation:
-    """The chunks of one answer, from the engine's thread to an event loop: in order, each once."""
+    """A queue that passes the chunks of one answer from the engine's thread to an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -143,37 +143,37 @@ class Generation:
         return self._abandoned.is_set()
 
     def watch(self, work: Future[None]) -> None:
-        """Tell the reader when the work is done."""
+        """End the chunks when the work is done."""
         self._work = work
         work.add_done_callback(lambda _: self.put(_ENDED))
 
     def put(self, item: Any) -> None:
-        """Hand something over to the event loop, from any thread."""
+        """Pass an item to the event loop, from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
-        except RuntimeError:  # the loop is closed, and its reader gone with it
+        except RuntimeError:  # the loop is closed, so nothing reads the chunks
             self._abandoned.set()
 
     def on_chunk(self, chunk: Any) -> bool:
-        """llama.cpp's callback; True stops it."""
+        """Receive a chunk from llama.cpp; returning True stops it."""
         if not self.is_abandoned:
             self.put(chunk)
         return self.is_abandoned
 
     async def wait_started(self) -> None:
-        """Wait for the answers before this one, and for the file to be loaded; raises why it could not be."""
+        """Wait until earlier answers are finished and the file is loaded; raises the error of a failed load."""
         if await self._queue.get() is _ENDED:
             self._raise_failure()
-            self._queue.put_nowait(_ENDED)  # given up before it began: there are no chunks
+            self._queue.put_nowait(_ENDED)  # cancelled before it began, so there are no chunks
 
     async def chunks(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The chunks, after `wait_started`."""
+        """Iterate over the chunks, after `wait_started`."""
         while (item := await self._queue.get()) is not _ENDED:
             yield item
         self._raise_failure()
 
     def close(self) -> None:
-        """Give it up, wherever it is: waiting, reading its prompt, or writing."""
+        """Cancel the answer in any phase: waiting, reading the prompt, or writing."""
         self._abandoned.set()
         if self._work is not None:
             self._work.cancel()
@@ -201,7 +201,7 @@ def _load(settings: EngineSettings) -> Any:
     params.warmup = False
     params.prefill_assistant = False
     params.verbosity = -1
-    # It listens on a port of this machine as well, which nobody here uses: nobody else shall.
+    # It also listens on a local port, which is not used here; a random key protects it from other processes.
     params.api_keys = [secrets.token_hex(16)]
     if settings.threads is not None:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
@@ -212,9 +212,8 @@ def _load(settings: EngineSettings) -> Any:
     except (RuntimeError, MemoryError, ValueError) as error:
         raise ConfigurationError(
             f"llama.cpp cannot load {str(path)!r}, {path.stat().st_size / 1e9:.1f} GB, with a context of"
-            f" {settings.context} tokens{_format_free_memory()}. Either the file is damaged or of a kind this version"
-            " of xllamacpp does not know, or there is too little memory: pass a smaller context=, or take a smaller"
-            " file."
+            f" {settings.context} tokens{_format_free_memory()}. The file is damaged, this version of xllamacpp does"
+            " not support it, or there is too little memory: pass a smaller context=, or use a smaller file."
         ) from error
 
 
@@ -224,19 +223,19 @@ def _validate_file(path: Path) -> None:
             magic = file.read(len(_MAGIC))
     except FileNotFoundError as error:
         raise ConfigurationError(
-            f"There is no model file {str(path)!r}: download one in the GGUF format, or mend the path."
+            f"There is no model file {str(path)!r}: download one in the GGUF format, or correct the path."
         ) from error
     except OSError as error:
         raise ConfigurationError(f"The model file {str(path)!r} cannot be read: {error.strerror}.") from error
     if magic != _MAGIC:
         raise ConfigurationError(
-            f"{str(path)!r} is not a GGUF file: it does not begin with {_MAGIC.decode()}. A download that failed"
-            " half-way, or a model in another format, looks like this."
+            f"{str(path)!r} is not a GGUF file: it does not begin with {_MAGIC.decode()}. The download may be"
+            " incomplete, or the model has another format."
         )
 
 
 def _preload_file(path: Path) -> None:
-    """Bring the file into the system's cache. While it loads, xllamacpp holds up all of Python: not for a disk."""
+    """Read the file into the system's cache, since xllamacpp blocks all of Python while it reads from the disk."""
     piece = memoryview(bytearray(_READ_SIZE))
     with path.open("rb", buffering=0) as file:
         while file.readinto(piece):
@@ -246,7 +245,7 @@ def _preload_file(path: Path) -> None:
 def _format_free_memory() -> str:
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on every system
+    except (AttributeError, ValueError, OSError):  # not available on every system
         return ""
     return f", with {free / 1e9:.1f} GB of memory free"
 
@@ -255,14 +254,15 @@ PREFIX = "local/"
 
 
 class LocalModel(ProviderModel):
-    """A model in a GGUF file, run by llama.cpp in this process. No key, no server, no network.
+    """A model in a GGUF file, which llama.cpp runs in this process, without a key, a server or a network.
 
-    `model` is the file's path. It is loaded by the first request, once for all objects of the same path and settings,
-    and given back when the last of them is closed. Requests are answered one at a time, in the order they came.
-    `context` is how many tokens a request and its answer may have together; `threads` is left to llama.cpp where it is
-    None; `chat_template` (Jinja) replaces the file's own. `timeout` does not count while other requests are answered or
-    the file is loaded. An answer has 1,024 tokens at most, unless `max_output_tokens` or `config={"max_tokens": ...}`
-    says otherwise. Tools and `output_schema` work with any file: the answer is held to a schema.
+    `model` is the file's path. The first request loads the file, once for all objects with the same path and settings;
+    the memory is freed when the last of these objects is closed. Requests are answered one at a time, in order.
+    `context` is the largest number of tokens of a request and its answer together. If `threads` is None, llama.cpp
+    chooses the number. `chat_template` (Jinja) replaces that of the file. `timeout` does not count while a request
+    waits for other requests or for the file. An answer has at most 1,024 tokens, unless `max_output_tokens` or
+    `config={"max_tokens": ...}` is set. Tools and `output_schema` work with any file, since a schema constrains
+    answers.
 
     >>> LocalModel("models/qwen3-4b-q4.gguf", context=4096, config={"temperature": 0})
     LocalModel('models/qwen3-4b-q4.gguf')
@@ -285,22 +285,22 @@ class LocalModel(ProviderModel):
     ) -> None:
         super().__init__(os.fspath(model), backup_models=backup_models, config=config, timeout=timeout, retries=retries)
         if context < 1 or (threads is not None and threads < 1):
-            raise ConfigurationError(f"context and threads must be 1 or more, not {context} and {threads}.")
+            raise ConfigurationError(f"context and threads must be at least 1, got {context} and {threads}.")
         self.context = context
         self.threads = threads
         self.chat_template = chat_template
         self._engines: dict[str, LlamaEngine] = {}
 
     async def load(self) -> None:
-        """Load the file now, so that the first request need not wait for it; raises why it cannot be.
+        """Load the file, so that the first request does not wait for it; raises an error if this fails.
 
-        A server does so before it takes requests: for the last moment of it, about a second, nothing else runs.
+        A server does this before it accepts requests, since the end of loading blocks the process for about a second.
         """
-        _ = self.client  # what is opened on this event loop is what aclose() closes
+        _ = self.client  # aclose() closes what is opened on this event loop
         await asyncio.wrap_future(self._get_engine(self.model).load())
 
     def _open_client(self, user_client: Any) -> set[Generation]:
-        return set()  # the answers that are under way on an event loop
+        return set()  # the unfinished answers of an event loop
 
     async def _close_client(self, client: set[Generation]) -> None:
         for generation in client:
@@ -352,7 +352,7 @@ class LocalModel(ProviderModel):
 
 
 def _resolve_path(path: str) -> Path:
-    """The file that is meant: `local/` before a path only says whose it is, unless there is such a folder."""
+    """Return the file's path. A prefix `local/` selects this provider and is removed, unless there is such a folder."""
     found = Path(path).expanduser()
     if path.lower().startswith(PREFIX) and not found.exists():
         found = Path(path[len(PREFIX) :]).expanduser()
@@ -362,7 +362,7 @@ def _resolve_path(path: str) -> Path:
 def _validate_tool_choice(request: ChatRequest, model: str) -> None:
     if request.tool_choice not in (None, "auto", "none") and not offered_tools(request):
         raise ProviderRequestError(
-            f"tool_choice={request.tool_choice!r} asks for a tool that is not offered: there are"
+            f"tool_choice={request.tool_choice!r} is not a tool of the request; its tools are:"
             f" {', '.join(tool.name for tool in request.tools) or 'none'}.",
             provider=LocalModel.provider,
             model=model,

@@ -10,7 +10,7 @@ from tellback.chat.providers.openrouter import PROVIDER
 
 
 class OpenRouterModel(OpenAIModel):
-    """Any model by way of OpenRouter, named `vendor/model`. The key is `api_key` or OPENROUTER_API_KEY.
+    """Any model at OpenRouter, named `vendor/model`. The key is `api_key` or OPENROUTER_API_KEY.
 
     `site_url` and `site_name` identify your application in OpenRouter's rankings.
 
