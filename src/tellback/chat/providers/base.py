@@ -1,6 +1,6 @@
 """`ProviderModel`, the base class of all adapters: idle timeouts, stream reading, retries and backup models.
 
-An adapter implements its client, a request, a streamed request, and the mapping of SDK exceptions to `ProviderError`."""
+An adapter has a client, a request, a streamed request, and the mapping of SDK exceptions to `ProviderError`."""
 
 from __future__ import annotations
 
