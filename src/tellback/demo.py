@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from itertools import takewhile
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
@@ -62,6 +63,34 @@ _SAMPLE_CONVERSATIONS = (
 )
 
 
+class _SampleMemory(NamedTuple):
+    text: str
+    category: tuple[str, str]
+    importance: int
+    conversation: int
+    turn: int
+    entities: tuple[str, ...] = ()
+    supersedes: int | None = None
+
+
+_SAMPLE_ENTITIES = (
+    ("person", "Ana", "Maya's sister"),
+    ("place", "Lisbon", "Where Maya lives"),
+    ("place", "Porto", "Where Maya lived before"),
+    ("organization", "Santa Maria", "The hospital where Maya works"),
+)
+_HOME, _WORK = ("home", "FACT"), ("work", "FACT")
+_NEW_WORK = "Maya is a nurse at Santa Maria in Lisbon, on day shifts."
+_SAMPLE_MEMORIES = (
+    _SampleMemory("Maya lives in Porto, in Rua das Flores.", _HOME, 4, 0, 1, ("Porto",)),
+    _SampleMemory("Maya is a nurse at the city hospital in Porto, on night shifts.", _WORK, 4, 0, 0, ("Porto",)),
+    _SampleMemory("Maya is vegetarian, and eats no fish.", ("food", "PREFERENCE"), 5, 1, 1),
+    _SampleMemory("Ana, Maya's sister, is allergic to nuts.", ("health", "FACT"), 5, 1, 0, ("Ana",)),
+    _SampleMemory("Maya lives in Lisbon, in a flat near the river.", _HOME, 4, 2, 0, ("Lisbon",), supersedes=0),
+    _SampleMemory(_NEW_WORK, _WORK, 4, 2, 1, ("Santa Maria", "Lisbon"), supersedes=1),
+)
+
+
 async def load_sample(tb: Tellback) -> bool:
     """Add the sample user to an empty store, without calling a model; returns whether the store has the sample user."""
     maya = tb.user(SAMPLE_USER)
@@ -71,64 +100,54 @@ async def load_sample(tb: Tellback) -> bool:
         tenant_id=None, app_id=None, user_id=None, namespace=None, after="", limit=1
     ):
         return False  # the store has real users: do not add a fictional one
-    stored = [await _store_conversation(maya, when, title, turns) for when, title, turns in _SAMPLE_CONVERSATIONS]
-    space = await maya.memory.create_space(SAMPLE_SPACE, once=True)
-
-    entities = {
-        name: (await maya.memory.create_entity(space.id, kind, name, description=description)).id
-        for kind, name, description in (
-            ("person", "Ana", "Maya's sister"),
-            ("place", "Lisbon", "Where Maya lives"),
-            ("place", "Porto", "Where Maya lived before"),
-            ("organization", "Santa Maria", "The hospital where Maya works"),
-        )
-    }
-
-    async def add(
-        text: str, kind: tuple[str, str], conversation_index: int, turn: int, importance: int, *names: str
-    ) -> Atom:
-        (when, _, _), (conversation, messages) = _SAMPLE_CONVERSATIONS[conversation_index], stored[conversation_index]
-        return await maya.memory.add_atom(
-            space.id,
-            text,
-            kind,
-            importance=importance,
-            valid_from=when,
-            source_conversation_id=conversation,
-            source_message_ids=[messages[turn]],
-            entity_ids=[entities[name] for name in names],
-        )
-
-    home = await add("Maya lives in Porto, in Rua das Flores.", ("home", "FACT"), 0, 1, 4, "Porto")
-    work_text = "Maya is a nurse at the city hospital in Porto, on night shifts."
-    work = await add(work_text, ("work", "FACT"), 0, 0, 4, "Porto")
-    await add("Maya is vegetarian, and eats no fish.", ("food", "PREFERENCE"), 1, 1, 5)
-    await add("Ana, Maya's sister, is allergic to nuts.", ("health", "FACT"), 1, 0, 5, "Ana")
-    when, (conversation, messages) = _SAMPLE_CONVERSATIONS[2][0], stored[2]
-    for old, text, turn, names in (
-        (home, "Maya lives in Lisbon, in a flat near the river.", 0, ("Lisbon",)),
-        (work, "Maya is a nurse at Santa Maria in Lisbon, on day shifts.", 1, ("Santa Maria", "Lisbon")),
-    ):
-        await maya.memory.supersede_atom(
-            old.id,
-            text,
-            valid_from=when,
-            source_conversation_id=conversation,
-            source_message_ids=[messages[turn]],
-            entity_ids=[entities[name] for name in names],
-        )
+    clock = tb.clock
+    try:
+        await _store_sample(tb, maya)
+    finally:
+        tb.clock = clock
     return True
 
 
-async def _store_conversation(
-    maya: User, when: datetime, title: str, turns: tuple[tuple[str, str], ...]
-) -> tuple[str, list[str]]:
+async def _store_sample(tb: Tellback, maya: User) -> None:
+    """Store the conversations and memories as if each was recorded at its own time."""
+    stored = []
+    for when, title, turns in _SAMPLE_CONVERSATIONS:
+        tb.clock = _clock_at(when)
+        stored.append((when, *await _store_conversation(maya, title, turns)))
+    space = await maya.memory.create_space(SAMPLE_SPACE, once=True)
+    entity_ids = {
+        name: (await maya.memory.create_entity(space.id, kind, name, description=description)).id
+        for kind, name, description in _SAMPLE_ENTITIES
+    }
+    atoms: list[Atom] = []
+    for each in _SAMPLE_MEMORIES:
+        when, conversation_id, message_ids = stored[each.conversation]
+        tb.clock = _clock_at(when)
+        values: dict[str, Any] = {
+            "text": each.text,
+            "category": each.category,
+            "importance": each.importance,
+            "source_conversation_id": conversation_id,
+            "source_message_ids": [message_ids[each.turn]],
+            "entity_ids": [entity_ids[name] for name in each.entities],
+        }
+        if each.supersedes is None:
+            atoms.append(await maya.memory.add_atom(space.id, **values))
+        else:
+            atoms.append(await maya.memory.supersede_atom(atoms[each.supersedes].id, **values))
+
+
+def _clock_at(when: datetime) -> Callable[[], datetime]:
+    return lambda: when
+
+
+async def _store_conversation(maya: User, title: str, turns: tuple[tuple[str, str], ...]) -> tuple[str, list[str]]:
     """Store a closed conversation; returns its id and the ids of Maya's messages."""
     conversation = await maya.conversations.create(SAMPLE_NAMESPACE, title=title)
     ids = []
     for user_text, reply_text in turns:
-        message = await maya.conversations.append_user_message(conversation.id, user_text, created_at=when)
-        await maya.conversations.append_assistant_turn(conversation.id, reply_text, created_at=when)
+        message = await maya.conversations.append_user_message(conversation.id, user_text)
+        await maya.conversations.append_assistant_turn(conversation.id, reply_text)
         ids.append(message.id)
     await maya.conversations.close(conversation.id)
     return conversation.id, ids
@@ -186,7 +205,7 @@ def build_tables_agent(tb: Tellback) -> Agent:
         .transition_to(tool_state=find_tables, save_as="tables")
         .transition_to(
             chat_state="Offer the tables",
-            canned_responses=["I found these tables:\n{{#tables}}- {{.}}\n{{/tables}}\nShall I book the first one?"],
+            canned_responses=["I found these tables:\n{{#tables}}- {{.}}\n{{/tables}}\n\nShall I book the first one?"],
         )
     )
     booked = offer.transition_to(tool_state=book_table, condition=ACCEPTS_TABLE, save_as="booking", repeat=False)

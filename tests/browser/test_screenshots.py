@@ -121,7 +121,7 @@ async def test_the_pages_of_the_documentation_show_the_sample_data(showcase_site
     await page.goto(site.at("/", user=SAMPLE_USER))
     await send_message(page, WORK_QUESTION)
     answer = await send_message(page, DINNER_QUESTION)
-    await expect(answer).to_contain_text("memories used")
+    await expect(answer).to_contain_text("4 memories recalled")
     await take_documentation_screenshot(page, "chat")
     await answer.get_by_role("button", name="Why this answer").click()
     await expect(page.get_by_role("dialog")).to_contain_text("Ana, Maya's sister, is allergic to nuts.")

@@ -30,6 +30,7 @@ async def test_the_sample_user_is_added_once_with_citations_history_and_linked_e
         assert best.text == "Maya lives in Lisbon, in a flat near the river."
         message = await maya.conversations.messages(str(best.source_conversation_id))
         assert {each.id for each in message} >= set(best.source_message_ids)
+        assert best.created_at == best.valid_from
         before = await maya.memory.list_atoms(space.id, valid_at="2025-01-01T00:00:00Z")
         assert "Maya lives in Porto, in Rua das Flores." in {each.text for each in before}
         entities = {each.canonical_name: each for each in await maya.memory.search_entities(space.id)}

@@ -113,7 +113,7 @@ def format_cost(usage: ChatUsage) -> str:
 
 def _show_memories(ctx: PageContext, reply: BackendReply) -> None:
     context, used = reply.result.context, reply.result.atoms_used
-    widgets.heading("Memories used" if used else "No memories used")
+    widgets.heading("Recalled memories" if used else "No memories recalled")
     if not used:
         query = None if context is None else context.recall_query
         widgets.muted(

@@ -285,7 +285,7 @@ class ChatPage:
         with view.footer:
             _show_why_button(lambda: open_explanation(ctx, reply))
             if result.atoms_used:
-                widgets.muted(f"{widgets.format_count(len(result.atoms_used), 'memory', 'memories')} used")
+                widgets.muted(f"{widgets.format_count(len(result.atoms_used), 'memory', 'memories')} recalled")
             widgets.muted(format_cost(result.usage))
         if self._session_card is not None:
             self._session_card.show(reply.session)

@@ -238,7 +238,7 @@ def _show_note(is_for_all_users: bool, is_truncated: bool, offline_count: int) -
     else:
         sentence = "Includes model calls for memory, and answers for which the model reported its usage."
     if offline_count:
-        sentence += f" {widgets.format_count(offline_count, 'offline answer')} without a model call: no cost."
+        sentence += f" Not included: {widgets.format_count(offline_count, 'offline answer')} (no cost)."
     if is_truncated:
         sentence += (
             f" Some calls are missing: this page reads at most {MAX_CALLS:,} calls for memory, and the last"

@@ -297,10 +297,10 @@ def _render_login_form(base: str, next_path: str, error_message: str = "") -> st
     action = f"{base}/login" + (f"?next={quote(next_path, safe='')}" if next_path else "")
     alert = f'<p class="wrong" role="alert">{escape(error_message)}</p>' if error_message else ""
     return render_plain_page(
-        "Log in",
+        "Sign in",
         f'{alert}<form method="post" action="{escape(action)}"><label for="key">API key or token</label>'
         '<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>'
-        "<button>Log in</button></form><p>Create a key on the server with <code>tellback keys create</code>."
+        "<button>Sign in</button></form><p>Create a key on the server with <code>tellback keys create</code>."
         "</p>",
     )
 
