@@ -1,4 +1,4 @@
-"""Bindings: which conversations become memories, of whom, and when."""
+"""Bindings: which conversations become memories, of which users, and when."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ async def create_conversation(user: User, namespace: str, *texts: str, close: bo
 
 
 async def atom_texts(user: User, name: str = "daily") -> list[str]:
-    """What the user said, as the spaces of that name have it, in its order."""
+    """Return the user's messages in the spaces of that name, in order."""
     atoms = [atom for space in await user.memory.list_spaces(name) for atom in await user.memory.list_atoms(space.id)]
     return [atom.text.removeprefix("User: ") for atom in reversed(atoms) if atom.text.startswith("User: ")]
 
 
-async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(tb: Tellback, maya: User) -> None:
+async def test_a_binding_for_all_users_creates_a_space_for_each_user(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "check-in", "user_id": "*"}, [space.id])
     assert binding.id.startswith("bind_")
@@ -51,7 +51,7 @@ async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(tb: T
     assert (new_space.name, new_space.id != space.id) == ("daily", True)
 
 
-async def test_what_was_closed_before_is_not_extracted(tb: Tellback, maya: User) -> None:
+async def test_conversations_closed_before_the_binding_are_not_extracted(tb: Tellback, maya: User) -> None:
     await create_conversation(maya, "chat", "Before.")
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding(ConversationScope("chat"), [space.id])
@@ -60,7 +60,7 @@ async def test_what_was_closed_before_is_not_extracted(tb: Tellback, maya: User)
     assert await atom_texts(maya) == ["After."]
 
 
-async def test_scopes_name_namespaces_and_users_one_by_one_or_all(tb: Tellback, maya: User) -> None:
+async def test_scopes_match_single_or_all_namespaces_and_users(tb: Tellback, maya: User) -> None:
     omar = tb.user("omar")
     shared_space = await maya.memory.create_space("both")
     own_space = await maya.memory.create_space("mine")
@@ -89,7 +89,7 @@ async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_bi
     assert {name: await atom_texts(maya, name) for name in "abc"} == {name: ["Hello."] for name in "abc"}
 
 
-async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(tb: Tellback, maya: User) -> None:
+async def test_a_paused_binding_does_nothing_until_it_is_enabled(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
     paused = await maya.memory.update_binding(binding.id, enabled=False)
@@ -114,7 +114,7 @@ async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(tb: Tellback
         await maya.memory.delete_binding(binding.id)
 
 
-async def test_what_was_closed_before_a_pause_is_extracted_and_what_was_closed_in_it_is_not(
+async def test_conversations_closed_before_a_pause_are_extracted_but_not_those_closed_during_it(
     tb: Tellback, maya: User
 ) -> None:
     space = await maya.memory.create_space("daily")
@@ -128,7 +128,9 @@ async def test_what_was_closed_before_a_pause_is_extracted_and_what_was_closed_i
     assert await atom_texts(maya) == ["Before.", "After."]
 
 
-async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(tb: Tellback, maya: User) -> None:
+async def test_conversations_closed_before_an_admin_pauses_or_deletes_a_binding_are_extracted(
+    tb: Tellback, maya: User
+) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
     await create_conversation(maya, "chat", "Before.")
@@ -142,7 +144,7 @@ async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(t
     assert await atom_texts(maya) == ["Before.", "After."]
 
 
-async def test_others_see_what_is_about_them_and_change_nothing(tb: Tellback, maya: User) -> None:
+async def test_other_users_see_matching_bindings_but_cannot_change_them(tb: Tellback, maya: User) -> None:
     omar, other_app_user = tb.user("omar"), tb.user("maya", app_id="other")
     space = await maya.memory.create_space("daily")
     everyones_binding = await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
@@ -165,7 +167,7 @@ async def test_others_see_what_is_about_them_and_change_nothing(tb: Tellback, ma
         await omar.memory.create_binding({"namespace": "chat"}, [space.id])
 
 
-async def test_binding_at_every_start_gives_one_binding(tb: Tellback, maya: User) -> None:
+async def test_creating_a_binding_with_once_at_every_start_gives_one_binding(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     scopes = [{"namespace": "a"}, {"namespace": "b"}]
     bindings = await asyncio.gather(*(maya.memory.create_binding(scopes, [space.id], once=True) for _ in range(5)))
@@ -177,7 +179,7 @@ async def test_binding_at_every_start_gives_one_binding(tb: Tellback, maya: User
     assert len(await maya.memory.list_bindings()) == 2
 
 
-async def test_windows_are_extracted_while_a_conversation_goes_on(tb: Tellback, maya: User) -> None:
+async def test_windows_are_extracted_while_a_conversation_is_open(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding(
         {"namespace": "chat"}, [space.id], {"windowed": True, "window_turns": 2, "on_conversation_closed": True}
@@ -219,7 +221,7 @@ async def test_windows_are_extracted_while_a_conversation_goes_on(tb: Tellback, 
         ({"namespace": "chat"}, None, {"windowed": "yes"}, "windowed"),
     ],
 )
-async def test_a_binding_that_makes_no_sense_is_refused(
+async def test_invalid_bindings_raise_invalid_argument_error(
     maya: User, scope: Any, spaces: Any, policy: Any, problem: str
 ) -> None:
     space = await maya.memory.create_space("daily")
@@ -228,7 +230,7 @@ async def test_a_binding_that_makes_no_sense_is_refused(
     assert await maya.memory.list_bindings() == []
 
 
-async def test_a_version_that_no_prompt_has_is_refused_at_once(url: str) -> None:
+async def test_an_unknown_prompt_version_raises_an_error_immediately(url: str) -> None:
     async with Tellback(url, model="claude-sonnet-5") as tb:
         user = tb.user("maya")
         space = await user.memory.create_space("daily")
@@ -239,7 +241,7 @@ async def test_a_version_that_no_prompt_has_is_refused_at_once(url: str) -> None
             await user.memory.run_extraction_for_conversation(id, "v9", space_id=space.id)
 
 
-async def test_a_space_can_be_named_instead_of_a_binding(tb: Tellback, maya: User) -> None:
+async def test_extraction_can_target_a_space_without_a_binding(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     id = await create_conversation(maya, "chat", "Hello.", close=False)
     with pytest.raises(NotFoundError, match="binding"):
@@ -256,7 +258,7 @@ async def test_a_space_can_be_named_instead_of_a_binding(tb: Tellback, maya: Use
     assert (len(no_jobs), no_jobs.id, no_jobs.status.value) == (0, None, "done")
 
 
-async def test_everything_can_be_extracted_again_with_a_report(tb: Tellback, maya: User) -> None:
+async def test_a_replay_extracts_everything_again_and_returns_a_report(tb: Tellback, maya: User) -> None:
     omar = tb.user("omar")
     for user in (maya, omar):
         for number in range(3):
@@ -278,7 +280,7 @@ async def test_everything_can_be_extracted_again_with_a_report(tb: Tellback, may
 
 
 class BlockingExtractor:
-    """An extractor that takes its time."""
+    """An extractor that blocks until it is released."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -290,7 +292,7 @@ class BlockingExtractor:
         return Extraction()
 
 
-async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None:
+async def test_a_cancelled_replay_leaves_no_jobs(url: str) -> None:
     extractor = BlockingExtractor()
     async with Tellback(url, extractor=extractor) as tb:
         user = tb.user("maya")
@@ -309,7 +311,7 @@ async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None
         assert (set(cancelled) <= {"cancelled"}, last_status) == (True, "done")
 
 
-async def test_a_replay_that_is_cancelled_leaves_what_waited_before(url: str) -> None:
+async def test_a_cancelled_replay_keeps_earlier_jobs(url: str) -> None:
     extractor = BlockingExtractor()
     async with Tellback(url, extractor=extractor) as tb:
         user = tb.user("maya")

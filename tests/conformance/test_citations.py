@@ -1,4 +1,4 @@
-"""Where an atom was said again is seen at once by whoever holds its space, and by whoever finds it in a large one."""
+"""A new citation of an atom is visible immediately, in a cached space and in a large one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tellback.types.memory import Citation
 
 
 @pytest.mark.parametrize("held", [50_000, 0], ids=["held", "large"])
-async def test_a_recalled_atom_says_where_it_was_said_again(url: str, held: int) -> None:
+async def test_a_recalled_atom_has_its_new_citations(url: str, held: int) -> None:
     async with Tellback(url, embedder=None, memory_atoms=held, worker=False) as tb:
         maya = tb.user("maya")
         space = await maya.memory.create_space()

@@ -35,7 +35,7 @@ def maya(tb: Tellback) -> User:
     return tb.user("maya")
 
 
-async def test_a_conversation_goes_from_open_to_closed(maya: User) -> None:
+async def test_a_conversation_can_be_opened_and_closed(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create(
         namespace="support-chat", title="Refund", session_id="s1", metadata={"source": "web", "priority": 2}
@@ -57,7 +57,7 @@ async def test_a_conversation_goes_from_open_to_closed(maya: User) -> None:
     assert await conversations.close(conversation.id) == closed
 
 
-async def test_the_append_family_keeps_one_turn_together(maya: User) -> None:
+async def test_append_methods_use_the_same_turn(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     rule = await conversations.append_system_message(conversation.id, "Be kind.")
@@ -99,7 +99,7 @@ async def test_the_append_family_keeps_one_turn_together(maya: User) -> None:
     assert await conversations.message(answer.id) == answer
 
 
-async def test_append_turn_stores_both_sides_under_one_id(maya: User) -> None:
+async def test_append_turn_stores_both_messages_with_one_turn_id(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("custom-agent")
     assistant = {
@@ -122,7 +122,7 @@ async def test_append_turn_stores_both_sides_under_one_id(maya: User) -> None:
     assert (retried.assistant_message.seq, retried.assistant_message.text) == (3, "Hello again!")
 
 
-async def test_hidden_messages_are_kept_but_shown_to_nobody_who_does_not_ask(maya: User) -> None:
+async def test_hidden_messages_are_stored_but_returned_only_on_request(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     await conversations.append_user_message(conversation.id, "seen")
@@ -161,7 +161,7 @@ async def test_listing_by_namespace_status_and_page(maya: User) -> None:
     assert [t.id for t in await conversations.list(limit=2, before=first[-1].id)] == [created[2].id, created[1].id]
 
 
-async def test_older_chats_keep_their_dates_and_the_order_of_arrival(tb: Tellback, maya: User) -> None:
+async def test_imported_messages_keep_their_dates_and_their_order(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("import")
     first = await conversations.append_user_message(conversation.id, "now")
@@ -209,7 +209,7 @@ async def test_a_whole_chat_is_imported_in_one_step(maya: User) -> None:
     assert len(await conversations.raw_turns(conversation.id)) == 6
 
 
-async def test_stale_conversations_are_closed_by_the_clock(tb: Tellback, maya: User) -> None:
+async def test_stale_conversations_are_closed(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     start = datetime(2026, 1, 1, tzinfo=UTC)
     tb.clock = lambda: start
@@ -225,7 +225,7 @@ async def test_stale_conversations_are_closed_by_the_clock(tb: Tellback, maya: U
     assert await tb.close_stale(timedelta(hours=1)) == []
 
 
-async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(tb: Tellback, maya: User) -> None:
+async def test_unknown_and_closed_conversations_raise_specific_errors(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     other_users = [tb.user("omar"), tb.user("maya", tenant_id="other"), tb.user("maya", app_id="other")]
@@ -267,7 +267,7 @@ async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(tb: Tellba
         ({"namespace": "a", "metadata": [1]}, "must be a mapping"),
     ],
 )
-async def test_what_cannot_be_stored_is_refused_with_the_reason(
+async def test_values_that_cannot_be_stored_raise_an_error_with_the_reason(
     maya: User, kwargs: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=problem):
@@ -306,7 +306,7 @@ async def test_what_cannot_be_stored_is_refused_with_the_reason(
         ({"content": "x", "idempotency_key": "k" * 501}, "500 is the limit"),
     ],
 )
-async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
+async def test_messages_that_cannot_be_stored_raise_an_error_with_the_reason(
     maya: User, kwargs: dict[str, Any], problem: str
 ) -> None:
     conversation = await maya.conversations.create("chat")
@@ -346,14 +346,14 @@ async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
         (lambda log, key: log.run_turn(key, "m", "x", wait=-1), "wait must be a number of seconds"),
     ],
 )
-async def test_a_call_that_makes_no_sense_is_refused_with_the_reason(maya: User, call: Any, problem: str) -> None:
+async def test_invalid_calls_raise_an_error_with_the_reason(maya: User, call: Any, problem: str) -> None:
     conversation = await maya.conversations.create("chat")
     with pytest.raises(InvalidArgumentError, match=problem):
         await call(maya.conversations, conversation.id)
 
 
 @pytest.mark.parametrize("id", ["a\x00", "\ud800", "", None, 7])
-async def test_an_id_that_nothing_can_have_is_not_found(maya: User, id: Any) -> None:
+async def test_invalid_ids_are_not_found(maya: User, id: Any) -> None:
     assert await maya.conversations.get(id) is None
     assert await maya.conversations.message(id) is None
     with pytest.raises(NotFoundError):
@@ -362,7 +362,7 @@ async def test_an_id_that_nothing_can_have_is_not_found(maya: User, id: Any) -> 
         await maya.conversations.append_user_message(id, "x")
 
 
-async def test_what_is_returned_is_what_will_be_read(maya: User) -> None:
+async def test_returned_values_equal_the_stored_ones(maya: User) -> None:
     conversation = await maya.conversations.create("chat")
     block = {"type": "tool_use", "id": "i", "name": "n", "arguments": {"x": (1, 2), 3: 4}}
     returned = await maya.conversations.append_assistant_turn(conversation.id, [block])
@@ -371,7 +371,7 @@ async def test_what_is_returned_is_what_will_be_read(maya: User) -> None:
     assert read.tool_calls[0].input == {"x": [1, 2], "3": 4}
 
 
-async def test_numbers_larger_than_any_database_knows_are_just_large(maya: User) -> None:
+async def test_very_large_numbers_are_accepted(maya: User) -> None:
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(conversation.id, "x")
     assert len(await maya.conversations.messages(conversation.id, limit=2**70, before=2**70)) == 1
@@ -385,6 +385,6 @@ async def test_stored_values_can_be_put_into_sets(maya: User) -> None:
 
 
 @pytest.mark.parametrize("user_id", ["", "  ", "*", None, 7, "x" * 201, "nul\x00"])
-async def test_nobody_can_have_an_impossible_name(tb: Tellback, user_id: Any) -> None:
+async def test_invalid_user_names_raise_an_error(tb: Tellback, user_id: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="user_id"):
         tb.user(user_id)

@@ -1,4 +1,4 @@
-"""Conversations become memories, on every kind of store: the whole way from closing one to what is known."""
+"""Conversations become memories, on every store: all steps from closing one to its facts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from tellback.user import User
 
 
 def fact(text: str, messages: Sequence[str], **fields: Any) -> dict[str, Any]:
-    """A fact as a model gives it."""
+    """Build a fact of a model's output."""
     defaults = {"text": text, "messages": list(messages), "kind": "FACT", "category": "home", "importance": 3}
     return {**defaults, "confidence": 0.9, "change": "none", "single": False, "entities": [], **fields}
 
 
 def slot_fields(subject: str, attribute: str, value: str, **fields: Any) -> dict[str, Any]:
-    """What a fact says of whom."""
+    """Build the slot fields of a fact."""
     return {"subject": subject, "attribute": attribute, "value": value, "single": True, **fields}
 
 
 def extraction_reply(
     *facts: dict[str, Any], entities: Sequence[dict[str, Any]] = (), usage: ChatUsage | None = None
 ) -> Step:
-    """A model's answer to a window."""
+    """Build a model's reply for a window."""
     return answers({"facts": list(facts), "entities": list(entities)}, usage=usage)
 
 
 def decisions_reply(*decisions: tuple[str, int | None]) -> Step:
-    """A model's answer to what was left open."""
+    """Build a model's reply for open questions."""
     return answers(
         {
             "decisions": [
@@ -47,14 +47,14 @@ def decisions_reply(*decisions: tuple[str, int | None]) -> Step:
 
 
 class ExtractionScenario:
-    """A user who talks now and then, with a binding to one space."""
+    """A user with several conversations, and a binding to one space."""
 
     def __init__(self, tb: Tellback, model: ScriptedModel, user: User, space: MemorySpace) -> None:
         self.tb, self.model, self.user, self.space = tb, model, user, space
         self.citations: list[dict[str, str]] = []
 
     async def run_conversation(self, when: datetime, *turns: str) -> str:
-        """One conversation, from its beginning to what is remembered of it."""
+        """Run one conversation until its facts are stored."""
         self.tb.clock = lambda: when
         conversation = await self.user.conversations.create("chat")
         for words in turns:
@@ -88,7 +88,7 @@ JUNE = datetime(2026, 6, 5, 18, tzinfo=UTC)
 SISTER = {"name": "Anna", "type": "PERSON", "aliases": []}
 
 
-async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
+async def test_facts_of_many_months_have_correct_histories(url: str) -> None:
     script = [
         extraction_reply(
             fact("User lives in Porto.", ["m1"], **slot_fields("user", "home city", "Porto")),
@@ -151,10 +151,10 @@ async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
                 "User eats no meat.",
                 "User's sister is called Hanna.",
             }
-            # When it was true.
+            # The times of validity.
             assert now["User lives in Berlin."].valid_from == datetime(2026, 6, 1, tzinfo=UTC)
             assert now["User is vegetarian."].valid_from == MARCH
-            # A correction reaches back to where the mistake began.
+            # A correction starts when the mistake started.
             assert now["User's sister is called Hanna."].valid_from == JANUARY
             assert await scenario.texts_valid_at(datetime(2026, 2, 1, tzinfo=UTC)) == {
                 "User lives in Porto.",
@@ -167,14 +167,14 @@ async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
                 "User eats no meat.",
                 "User's sister is called Hanna.",
             }
-            # Where it was said.
+            # The citations.
             m1, m2, m3 = scenario.citations
             assert now["User lives in Berlin."].citations == (Citation(third, (m3["m1"],)),)
             assert now["User is vegetarian."].citations == (
                 Citation(second, (m2["m3"],)),
                 Citation(third, (m3["m5"],)),
             )
-            # The chain of homes, from the first to the last.
+            # The chain of homes.
             timeline = await scenario.user.memory.recall_timeline(scenario.space.id, query="home city lives in")
             homes = [atom for atom in timeline.atoms if "lives in" in atom.text]
             assert [atom.text for atom in homes] == [
@@ -186,7 +186,7 @@ async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
             assert [atom.supersedes for atom in homes] == [None, homes[0].id, homes[1].id]
             assert [atom.valid_to for atom in homes] == [homes[1].valid_from, homes[2].valid_from, None]
             assert homes[0].citations == (Citation(first, (m1["m1"],)),)
-            # What was known then: in April, the sister was still called Anna.
+            # As known in April, the sister was still called Anna.
             april = await scenario.user.memory.list_atoms(
                 scenario.space.id, valid_at=JANUARY, known_at=datetime(2026, 4, 1, tzinfo=UTC)
             )
@@ -251,7 +251,7 @@ async def test_the_same_job_again_changes_nothing(url: str) -> None:
             assert len(await scenario.user.memory.search_entities(scenario.space.id)) == 1
 
 
-async def test_what_cannot_be_read_fails_for_all_to_see(url: str) -> None:
+async def test_output_that_cannot_be_parsed_fails_the_job(url: str) -> None:
     valid_reply = extraction_reply(fact("User lives in Porto.", ["m1"]))
     with ScriptedModel(["I'd rather not.", "Sorry?", "No JSON today.", valid_reply]) as model:
         async with Tellback(url, model=model) as tb:

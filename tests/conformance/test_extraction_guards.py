@@ -1,4 +1,4 @@
-"""What extraction must never do: remember what nobody said, forget what was said, or say it twice."""
+"""Extraction never stores facts that nobody stated, restores deleted ones, or stores duplicates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def create_bound_space(tb: Tellback, name: str = "maya", namespace: str = 
     return user, space
 
 
-async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
+async def test_only_messages_visible_to_the_user_reach_the_model(url: str) -> None:
     with ScriptedModel([extraction_reply()]) as model:
         async with Tellback(url, model=model) as tb:
             user, _ = await create_bound_space(tb)
@@ -63,7 +63,7 @@ async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
                 assert secret not in sent
 
 
-async def test_what_only_the_assistant_said_is_not_remembered_and_the_job_says_so(url: str) -> None:
+async def test_facts_stated_only_by_the_assistant_are_reported_but_not_stored(url: str) -> None:
     with ScriptedModel(
         [extraction_reply(fact("User lives in Oslo.", ["m2"]), fact("User likes tea.", ["m1"]))]
     ) as model:
@@ -77,10 +77,10 @@ async def test_what_only_the_assistant_said_is_not_remembered_and_the_job_says_s
             assert left_out_fact["text"] == "User lives in Oslo."
             assert "assistant" in left_out_fact["why"]
             [event] = await tb.events.read(types=["extraction.completed"])
-            assert "Oslo" not in dump_json(dict(event.data))  # events carry no texts
+            assert "Oslo" not in dump_json(dict(event.data))  # events contain no texts
 
 
-async def test_words_that_were_not_said_are_no_proof(url: str) -> None:
+async def test_a_fact_with_an_invented_quote_is_left_out(url: str) -> None:
     quoted = [
         fact("User likes tea.", ["m1"], quote="I like TEA"),
         fact("User hates coffee.", ["m1"], quote="I hate coffee"),
@@ -92,7 +92,7 @@ async def test_words_that_were_not_said_are_no_proof(url: str) -> None:
             assert set(await scenario.current()) == {"User likes tea."}
 
 
-async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: str) -> None:
+async def test_a_deleted_fact_stays_deleted_until_it_is_stated_again(url: str) -> None:
     same_fact_reply = extraction_reply(fact("User's ex is called Tom.", ["m1"]))
     reworded_reply = extraction_reply(fact("User's former partner is called Tom.", ["m1", "m2"]))
     with ScriptedModel([same_fact_reply, same_fact_reply, reworded_reply, same_fact_reply]) as model:
@@ -111,7 +111,7 @@ async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: s
             assert set(await scenario.current()) == {"User's ex is called Tom."}
 
 
-async def test_what_the_user_changed_by_hand_is_changed_again_by_what_is_said(url: str) -> None:
+async def test_a_new_statement_supersedes_a_manual_change(url: str) -> None:
     def home_reply(city: str) -> Step:
         return extraction_reply(fact(f"User lives in {city}.", ["m1"], **slot_fields("user", "home city", city)))
 
@@ -126,7 +126,7 @@ async def test_what_the_user_changed_by_hand_is_changed_again_by_what_is_said(ur
             assert set(await scenario.current()) == {"User lives in Berlin."}
 
 
-async def test_a_mistake_that_was_corrected_does_not_come_back_from_an_older_conversation(url: str) -> None:
+async def test_an_older_conversation_does_not_restore_a_corrected_mistake(url: str) -> None:
     def sister_reply(name: str, **fields: str) -> Step:
         text = f"User's sister is called {name}."
         return extraction_reply(fact(text, ["m1"], **slot_fields("user", "sister's name", name), **fields))
@@ -143,7 +143,7 @@ async def test_a_mistake_that_was_corrected_does_not_come_back_from_an_older_con
             assert await scenario.texts_valid_at(MARCH) == {"User's sister is called Hanna."}
 
 
-async def test_what_is_so_no_more_is_not_taken_for_the_same_again(url: str) -> None:
+async def test_an_ended_fact_is_not_treated_as_a_repetition(url: str) -> None:
     drinks = slot_fields("user", "drink", "coffee", single=False)
     script = [
         extraction_reply(fact("User drinks coffee.", ["m1"], **drinks)),
@@ -158,7 +158,7 @@ async def test_what_is_so_no_more_is_not_taken_for_the_same_again(url: str) -> N
             assert await scenario.texts_valid_at(JANUARY) == {"User drinks coffee."}
 
 
-async def test_an_older_conversation_that_is_read_later_does_not_undo_what_was_said_again_since(url: str) -> None:
+async def test_extracting_an_older_conversation_later_does_not_undo_a_restated_fact(url: str) -> None:
     def home_reply(city: str) -> Step:
         return extraction_reply(fact(f"User lives in {city}.", ["m1"], **slot_fields("user", "home city", city)))
 
@@ -177,7 +177,7 @@ async def test_an_older_conversation_that_is_read_later_does_not_undo_what_was_s
             assert job.result["unchanged"] == 1
 
 
-async def test_what_takes_the_place_of_one_thing_together_stands_together(url: str) -> None:
+async def test_two_facts_that_replace_one_atom_are_both_valid(url: str) -> None:
     def sport(game: str, **fields: str) -> dict[str, object]:
         return fact(f"User plays {game}.", ["m1"], **slot_fields("user", "sport", game, single=False), **fields)
 
@@ -196,7 +196,7 @@ async def test_what_takes_the_place_of_one_thing_together_stands_together(url: s
             assert all(job.error is None for job in await scenario.jobs())
 
 
-async def test_what_happens_every_week_is_not_one_event(url: str) -> None:
+async def test_weekly_events_are_separate_episodes(url: str) -> None:
     run_reply = extraction_reply(fact("User went running in the park.", ["m1"], kind="EPISODE", category="sport"))
     with ScriptedModel([run_reply, run_reply, run_reply]) as model:
         async with Tellback(url, model=model) as tb:
@@ -207,7 +207,7 @@ async def test_what_happens_every_week_is_not_one_event(url: str) -> None:
             assert await tb.mine_patterns() == 1
 
 
-async def test_two_people_whom_the_user_calls_the_same_are_two(url: str) -> None:
+async def test_two_people_with_the_same_nickname_stay_separate(url: str) -> None:
     def birthday_reply(name: str, birthday: str) -> Step:
         birthday_fact = fact(
             f"{name}'s birthday is {birthday}.", ["m1"], **slot_fields(name, "birthday", birthday), entities=[name]
@@ -227,9 +227,9 @@ async def test_two_people_whom_the_user_calls_the_same_are_two(url: str) -> None
             assert (carol.canonical_name, carol.aliases) == ("Carol Diaz", ())
 
 
-async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(url: str) -> None:
+async def test_a_decision_for_an_unknown_candidate_fails_the_job(url: str) -> None:
     class UnknownCandidateModel:
-        """Judges what it was not asked."""
+        """Decides on a candidate that it was not offered."""
 
         async def extract(self, window: Window) -> Extraction:
             [first, *_] = window.messages
@@ -250,7 +250,7 @@ async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(ur
         assert "'atom_x'" in str(job.error)
 
 
-async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) -> None:
+async def test_a_long_conversation_is_extracted_in_windows_with_one_call_each(url: str) -> None:
     calls: list[str] = []
 
     def read_window(request: ChatRequest) -> ChatReply:
@@ -276,7 +276,7 @@ async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) ->
             assert sum(f'"Turn {number}: ' in call.split("<before>")[-1] for call in calls) >= 1
 
 
-async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url: str) -> None:
+async def test_the_same_fact_in_concurrent_conversations_is_one_atom(url: str) -> None:
     def read_window(request: ChatRequest) -> ChatReply:
         facts = [fact("User lives in Porto.", ["m1"], **slot_fields("user", "home city", "Porto"))]
         return ChatReply(text=dump_json({"facts": facts, "entities": []}))
@@ -301,7 +301,7 @@ async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url
         assert sorted(citation.conversation_id for citation in atoms[0].citations) == sorted(map(str, ids))
 
 
-async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str) -> None:
+async def test_a_failing_provider_is_retried_and_nothing_is_lost(url: str) -> None:
     script = [ProviderOverloadedError("busy"), extraction_reply(fact("User likes tea.", ["m1"]))]
     options = WorkerOptions(first_delay=0.05, poll=0.2)
     with ScriptedModel(script) as model:
@@ -317,7 +317,7 @@ async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str
             assert (job.status.value, job.attempts) == ("done", 2)
 
 
-async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) -> None:
+async def test_another_process_runs_unfinished_jobs(url: str, tmp_path: Path) -> None:
     if url == ":memory:":
         pytest.skip("only one process sees it")
     async with Tellback(url, worker=False) as tb:
@@ -334,7 +334,7 @@ async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) ->
         assert texts == ["Assistant: Yes.", "User: I like tea."]
 
 
-async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None:
+async def test_messages_added_after_closing_are_extracted(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as tb:
         user, space = await create_bound_space(tb)
         conversation = await user.conversations.create("chat")
@@ -359,7 +359,7 @@ async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None
         ]
 
 
-async def test_summaries_are_accounted_for(url: str) -> None:
+async def test_the_usage_of_summaries_is_recorded(url: str) -> None:
     with ScriptedModel([answers("A summary.")]) as model:
         async with Tellback(url, model=model) as tb:
             user = tb.user("maya")

@@ -1,4 +1,4 @@
-"""Whatever is said and whenever someone looks, the windows of a conversation cover it once and in order."""
+"""The windows of a conversation cover each message once and in order, at any time of dispatch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 
 async def apply_step(store: Store, id: str, step: tuple[object, ...]) -> None:
-    """Something is said, or someone looks for what to extract."""
+    """Append messages, or dispatch pending windows."""
     match step:
         case ("say", list(message_roles), key, int(length)):
             drafts = [
@@ -99,7 +99,7 @@ async def check(store: Store, policy_list: list[ExtractionPolicy], step_list: li
         await store.bindings.delete(MAYA, binding.id, now=utc_now())
 
 
-def test_windows_never_overlap_and_cover_what_was_said(url: str, loop: asyncio.Runner) -> None:
+def test_windows_never_overlap_and_cover_all_messages(url: str, loop: asyncio.Runner) -> None:
     store = open_store(url)
     loop.run(store.open())
 
@@ -118,7 +118,7 @@ def test_windows_never_overlap_and_cover_what_was_said(url: str, loop: asyncio.R
         loop.run(store.close())
 
 
-async def test_what_was_erased_before_anyone_looked_is_passed_over(url: str) -> None:
+async def test_conversations_erased_before_dispatch_are_skipped(url: str) -> None:
     store = open_store(url)
     await store.open()
     try:

@@ -1,4 +1,4 @@
-"""Spaces and atoms on every store: what is taken, what is refused, and what is forgotten for good."""
+"""Spaces and atoms on every store: valid and invalid values, and deletion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRANGE_TEXTS = [
 ]
 
 
-async def test_a_space_is_made_listed_found_and_deleted(tb: Tellback) -> None:
+async def test_a_space_is_created_listed_found_and_deleted(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space("notes 🦜", {"colour": "blue", "n": [1, None]})
     assert space == await memory.get_space(space.id)
@@ -58,7 +58,7 @@ async def test_a_space_is_made_listed_found_and_deleted(tb: Tellback) -> None:
     [{"name": ""}, {"name": " "}, {"name": 5}, {"name": "x" * 201}, {"name": "a\x00b"}]
     + [{"metadata": value} for value in ("text", {1: 2}, {"x": float("nan")}, {"x": object()}, {"x": "y" * 20_000})],
 )
-async def test_a_space_that_cannot_be_is_refused(kwargs: dict[str, Any]) -> None:
+async def test_invalid_spaces_raise_invalid_argument_error(kwargs: dict[str, Any]) -> None:
     async with Tellback(":memory:") as tb:
         memory = tb.user("maya").memory
         with pytest.raises(InvalidArgumentError, match=next(iter(kwargs))):
@@ -66,7 +66,7 @@ async def test_a_space_that_cannot_be_is_refused(kwargs: dict[str, Any]) -> None
         assert await memory.list_spaces() == []
 
 
-async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words(tb: Tellback) -> None:
+async def test_unusual_texts_are_stored_unchanged_and_found_by_their_words(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     added = [await memory.add_atom(space.id, text) for text in STRANGE_TEXTS]
@@ -84,7 +84,7 @@ async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words
         await memory.search_entities(space.id, query)
 
 
-async def test_an_atom_keeps_everything_it_is_given(tb: Tellback) -> None:
+async def test_an_atom_stores_all_its_arguments(tb: Tellback) -> None:
     clock = Clock()
     tb.clock = clock
     memory = tb.user("maya").memory
@@ -144,7 +144,7 @@ INVALID_ATOMS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kwargs", "names"), INVALID_ATOMS)
-async def test_an_atom_that_cannot_be_is_refused_by_name(kwargs: dict[str, Any], names: str) -> None:
+async def test_an_invalid_atom_raises_an_error_that_names_the_argument(kwargs: dict[str, Any], names: str) -> None:
     async with Tellback(":memory:") as tb:
         memory = tb.user("maya").memory
         space = await memory.create_space()
@@ -172,7 +172,7 @@ INVALID_ATOM_LISTS: list[Any] = [
 
 
 @pytest.mark.parametrize("atoms", INVALID_ATOM_LISTS)
-async def test_many_atoms_that_are_none_are_refused(atoms: Any) -> None:
+async def test_invalid_items_of_add_atoms_are_rejected(atoms: Any) -> None:
     async with Tellback(":memory:") as tb:
         memory = tb.user("maya").memory
         space = await memory.create_space()
@@ -181,7 +181,7 @@ async def test_many_atoms_that_are_none_are_refused(atoms: Any) -> None:
         assert await memory.list_atoms(space.id) == []
 
 
-async def test_what_is_unknown_is_not_found(tb: Tellback) -> None:
+async def test_unknown_ids_are_not_found_in_memory(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     unknown: list[Any] = ["ms_x", "", "\x00", "\ud800", None, 5, space]
@@ -284,7 +284,7 @@ async def test_atoms_are_listed_by_page_category_status_and_time(tb: Tellback) -
             await memory.list_atoms(space.id, **kwargs)
 
 
-async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_place(tb: Tellback) -> None:
+async def test_superseding_inherits_omitted_arguments_and_links_the_atoms(tb: Tellback) -> None:
     clock = Clock()
     tb.clock = clock
     memory = tb.user("maya").memory
@@ -327,7 +327,7 @@ async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_pla
     assert (found.atom_count, found.last_seen_at) == (1, NOON)
 
 
-async def test_nothing_recalls_what_was_forgotten(tb: Tellback) -> None:
+async def test_no_recall_returns_a_deleted_atom(tb: Tellback) -> None:
     clock = Clock()
     tb.clock = clock
     maya = tb.user("maya")
@@ -397,7 +397,7 @@ async def test_nothing_recalls_what_was_forgotten(tb: Tellback) -> None:
     assert (space_now.atom_count, entity.atom_count) == (3, 1)
 
 
-async def test_what_is_archived_is_recalled_only_when_asked_for(tb: Tellback) -> None:
+async def test_archived_atoms_are_recalled_only_on_request(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
@@ -423,7 +423,7 @@ async def test_what_is_archived_is_recalled_only_when_asked_for(tb: Tellback) ->
     assert "Ann likes tea." not in texts(await memory.recall_by_topic(space.id, "tea", include_archived=True))
 
 
-async def test_none_is_as_if_nothing_was_given(tb: Tellback) -> None:
+async def test_none_means_the_default(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space(name=None, metadata=None)
     assert space.name == "default"
@@ -464,7 +464,7 @@ async def test_a_category_is_a_value_a_mapping_or_a_name_and_a_kind(tb: Tellback
     assert len(await memory.list_atoms(space.id, category=atom.category)) == 3
 
 
-async def test_what_is_over_is_listed_when_it_was_put_aside_or_is_asked_for(tb: Tellback) -> None:
+async def test_ended_atoms_are_listed_if_archived_or_on_request(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     old = await memory.add_atom(space.id, "Lives in Rome.")

@@ -53,7 +53,7 @@ async def test_an_entity_is_found_by_any_name_however_it_is_written(tb: Tellback
         ({"aliases": [None]}, "aliases"),
     ],
 )
-async def test_an_entity_that_cannot_be_is_refused(kwargs: dict[str, Any], names: str) -> None:
+async def test_invalid_entities_raise_invalid_argument_error(kwargs: dict[str, Any], names: str) -> None:
     async with Tellback(":memory:") as tb:
         memory = tb.user("maya").memory
         space = await memory.create_space()
@@ -70,7 +70,7 @@ async def test_an_entity_that_cannot_be_is_refused(kwargs: dict[str, Any], names
         assert await memory.search_entities(space.id) == []
 
 
-async def test_entities_that_were_merged_answer_as_one(tb: Tellback) -> None:
+async def test_merged_entities_act_as_one(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     names = ["Robert", "Bob", "Bobby", "Rob"]
@@ -108,7 +108,7 @@ async def test_entities_that_were_merged_answer_as_one(tb: Tellback) -> None:
         await memory.recall_by_entity(space.id, entity_of_other_space.id)
 
 
-async def test_merging_each_into_the_other_at_once_leaves_one(tb: Tellback) -> None:
+async def test_concurrent_merges_in_both_directions_leave_one_entity(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     ids = [(await memory.create_entity(space.id, "PERSON", f"Ann {n}")).id for n in range(4)]
@@ -123,7 +123,7 @@ async def test_merging_each_into_the_other_at_once_leaves_one(tb: Tellback) -> N
     assert len(merges) == 3
 
 
-async def test_entities_are_searched_by_what_one_remembers_of_them(tb: Tellback) -> None:
+async def test_entities_are_searched_by_parts_of_names_and_description(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     entities_by_name = {}
@@ -153,7 +153,7 @@ async def test_entities_are_searched_by_what_one_remembers_of_them(tb: Tellback)
     assert await found("karl", limit=0) == []
 
 
-async def test_names_with_points_and_commas_are_recognised_in_a_question(tb: Tellback) -> None:
+async def test_names_with_dots_and_commas_are_recognised_in_a_question(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     names = ["Dr. Weber", "Acme, Inc.", "O'Neill", "St. Mary's", "The Museum of Modern Art of Oslo", "(nobody)"]

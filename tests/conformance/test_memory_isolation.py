@@ -1,4 +1,4 @@
-"""Nobody reads or changes another's memory by any method, and every change tells of itself; also without async."""
+"""No method reads or changes another user's memory, and every change emits an event; also with the synchronous API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def machine(tb: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
     owners: dict[str, Scoped] = {}
 
     class Isolation(RuleBasedStateMachine):
-        """Everyone remembers texts that name their scope, and tries every id there is."""
+        """All users store texts that contain their scope, and try every existing id."""
 
         spaces = Bundle("spaces")
         atoms = Bundle("atoms")
@@ -49,7 +49,7 @@ def machine(tb: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         def __init__(self) -> None:
             super().__init__()
-            self.owners = owners  # what earlier runs made is still there
+            self.owners = owners  # data of earlier runs is still there
             self.namespace = new_id("ns")
             self.space_of: dict[str, str] = {}
 
@@ -58,7 +58,7 @@ def machine(tb: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
             return tb.user(user, tenant_id=tenant, app_id=app).memory
 
         def run_checked(self, scope: Scoped, awaitable: Any, *ids: str | None) -> Any:
-            """Run it: with an id of somebody else it must be as if that did not exist."""
+            """Run an operation. With an id of another user, the result must be as if the object did not exist."""
             if any(self.owners[id] != scope for id in ids if id is not None):
                 with pytest.raises(NotFoundError):
                     runner.run(awaitable)
@@ -258,7 +258,7 @@ async def test_every_change_emits_one_event_and_what_fails_emits_none(tb: Tellba
     assert len(events) == await count_events(tb)
 
 
-def test_without_async_everything_waits_by_itself(url: str) -> None:
+def test_the_synchronous_handles_wait_for_results(url: str) -> None:
     with Tellback(url) as tb:
         maya = tb.user("maya")
         memory = maya.memory

@@ -17,7 +17,7 @@ TRIP = {"name": "trip", "kind": "EPISODE"}
 FACT = {"name": "fact", "kind": "FACT"}
 
 
-async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str) -> None:
+async def test_every_recall_returns_the_same_shape_with_or_without_an_embedder(url: str) -> None:
     for embedder in ("static", None):
         async with Tellback(url, embedder=embedder) as tb:
             memory = tb.user(f"maya {embedder}").memory
@@ -47,7 +47,7 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
                 assert (result.hits, result.total_candidates) == ((), 0)
 
 
-async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at_the_same_time(tb: Tellback) -> None:
+async def test_turns_of_unknown_conversations_are_neighbours_if_said_at_the_same_time(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     turn_texts = ["Ann: What is your dog called?", "Bob: Bruno.", "Ann: Lovely."]
@@ -67,7 +67,7 @@ async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at
     assert result.hits[0].atom.text == "Bob: Bruno."
 
 
-async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_else(tb: Tellback) -> None:
+async def test_a_topic_timeline_contains_only_the_chain_of_its_hits(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     first = await memory.add_atom(space.id, "Prefers morning meetings.", valid_from=NOON - 90 * DAY)
@@ -81,7 +81,7 @@ async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_e
     assert first.id not in [atom.id for atom in current_only.atoms]
 
 
-async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(tb: Tellback) -> None:
+async def test_equal_texts_are_ordered_by_age_importance_and_entities(tb: Tellback) -> None:
     tb.clock = Clock(NOON)
     memory = tb.user("maya").memory
     space = await memory.create_space()
@@ -103,7 +103,7 @@ async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(tb: 
     assert_valid_result(result)
 
 
-async def test_options_leave_out_what_they_say(tb: Tellback) -> None:
+async def test_options_filter_hits(tb: Tellback) -> None:
     clock = Clock()
     tb.clock = clock
     memory = tb.user("maya").memory
@@ -172,14 +172,14 @@ async def test_options_leave_out_what_they_say(tb: Tellback) -> None:
         assert len(await memory.recall_by_topic(space.id, query)) == 3
 
 
-async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(tb: Tellback) -> None:
+async def test_the_context_of_a_hit_contains_only_recallable_turns(tb: Tellback) -> None:
     clock = Clock()
     tb.clock = clock
     maya = tb.user("maya")
     memory = maya.memory
     space = await memory.create_space()
     conversations = [await maya.conversations.create("chat") for _ in range(2)]
-    for n in range(8):  # two conversations at a time, remembered in turns
+    for n in range(8):  # two concurrent conversations, stored alternately
         for conversation, thing in zip(conversations, ("kite", "lamp"), strict=True):
             clock.advance()
             await maya.conversations.append_user_message(conversation.id, f"{thing} number{n}")
@@ -212,7 +212,7 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(tb: Tellba
     assert all(atom.valid_from <= valid_at for hit in result for atom in hit.context)
 
 
-async def test_a_timeline_tells_how_things_changed_as_was_known_then(tb: Tellback) -> None:
+async def test_a_timeline_shows_changes_as_known_at_a_time(tb: Tellback) -> None:
     clock = Clock()
     tb.clock = clock
     memory = tb.user("maya").memory
@@ -247,7 +247,7 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(tb: Tellbac
     assert await line("Ann", "kayak", limit=10) == ["kayak"]
     assert await line("nobody") == []
     assert await line("kayak") == ["kayak"]
-    # Before it was superseded, Rome was not known to end.
+    # Before it was superseded, Rome had no known end.
     assert await line(from_=NOON + 30 * DAY, known_at=NOON) == ["Rome"]
     assert await line(from_=NOON + 30 * DAY, known_at=known_rome) == ["Oslo"]
     assert await line(from_=NOON + 30 * DAY, known_at=known_oslo) == ["Bern"]
@@ -261,7 +261,7 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(tb: Tellbac
             await memory.recall_timeline(space.id, **invalid_options)
 
 
-async def test_the_ends_of_time_are_moments_like_others(tb: Tellback) -> None:
+async def test_the_earliest_and_latest_dates_are_accepted(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
@@ -278,7 +278,7 @@ async def test_the_ends_of_time_are_moments_like_others(tb: Tellback) -> None:
     assert texts(await memory.list_atoms(space.id, valid_at=first)) == ["The world began."]
 
 
-async def test_scores_fall_from_hit_to_hit_however_close_they_are() -> None:
+async def test_scores_never_increase_from_hit_to_hit() -> None:
     words = ["tea", "boat", "heron", "sofa", "cat", "sings", "Malta", "lamp", "kite", "bees", "figs", "rye"]
     rng = random.Random(4)
     async with Tellback(":memory:", clock=Clock()) as tb:

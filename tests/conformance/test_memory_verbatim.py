@@ -1,4 +1,4 @@
-"""Conversations remembered word for word, on every store."""
+"""Conversations stored verbatim, on every store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tellback.types.memory import CategoryKind
 from tests.integration.memory.helpers import DAY, NOON, Clock, texts
 
 
-async def test_what_a_person_could_see_is_remembered_dated_and_cited(tb: Tellback) -> None:
+async def test_visible_messages_become_dated_and_cited_atoms(tb: Tellback) -> None:
     clock = Clock()
     tb.clock = clock
     maya = tb.user("maya")
@@ -56,7 +56,7 @@ async def test_what_a_person_could_see_is_remembered_dated_and_cited(tb: Tellbac
     assert texts(await memory.recall_by_entity(space.id, "Wanda")) == ["Wanda: It waits in the harbour."]
 
 
-async def test_remembering_again_adds_only_what_is_new(tb: Tellback) -> None:
+async def test_remembering_again_adds_only_new_messages(tb: Tellback) -> None:
     maya = tb.user("maya")
     log, memory = maya.conversations, maya.memory
     space, other = await memory.create_space(), await memory.create_space("other")
@@ -94,7 +94,7 @@ async def test_remembering_again_adds_only_what_is_new(tb: Tellback) -> None:
     "speakers",
     [None, "Maya", ["Maya"], {}, {"user": None}, {"user": 5}, {"user": ""}, {"user": " "}, {"user": ["Maya"]}],
 )
-async def test_speakers_that_are_no_names_are_left_alone(speakers: Any) -> None:
+async def test_invalid_speaker_names_are_ignored(speakers: Any) -> None:
     async with Tellback(":memory:") as tb:
         maya = tb.user("maya")
         conversation = await maya.conversations.create("chat", metadata={"speakers": speakers})
@@ -103,7 +103,7 @@ async def test_speakers_that_are_no_names_are_left_alone(speakers: Any) -> None:
         assert texts(await maya.memory.remember_conversation(space.id, conversation.id)) == ["User: Hello there."]
 
 
-async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(tb: Tellback) -> None:
+async def test_unusual_speaker_names_and_long_messages_are_stored(tb: Tellback) -> None:
     maya = tb.user("maya")
     conversation = await maya.conversations.create(
         "chat", metadata={"speakers": {"user": "Ma\ud800ya\x00\n: the  Great"}}
@@ -119,7 +119,7 @@ async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(tb
     assert len(await maya.memory.recall_by_topic(space.id, "word")) == 2
 
 
-async def test_a_long_conversation_is_remembered_whole_and_in_order(tb: Tellback) -> None:
+async def test_a_long_conversation_is_stored_completely_and_in_order(tb: Tellback) -> None:
     maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     messages = [

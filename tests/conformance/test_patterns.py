@@ -1,4 +1,4 @@
-"""Patterns: what recurs in a user's episodes, on every kind of store."""
+"""Patterns of a user's recurring episodes, on every store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN_CATEGORY = ("running", "EPISODE")
 async def add_run_episodes(
     user: User, space_id: str, weeks: range, category: tuple[str, str] = RUN_CATEGORY
 ) -> list[Atom]:
-    """A user who goes running on Mondays, and does other things."""
+    """Add episodes of a user who goes running on Mondays, and other episodes."""
     atoms = []
     for week in weeks:
         day = MONDAY + timedelta(weeks=week)
@@ -47,7 +47,7 @@ async def patterns(user: User, space_id: str) -> list[Atom]:
     return [atom for atom in atoms if atom.category.kind is CategoryKind.PATTERN and "running" in atom.text]
 
 
-async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(tb: Tellback) -> None:
+async def test_recurring_episodes_become_a_pattern_that_cites_them(tb: Tellback) -> None:
     user = tb.user("maya")
     space = await user.memory.create_space("daily")
     episodes = await add_run_episodes(user, space.id, range(4))
@@ -69,7 +69,7 @@ async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(tb: Tellbac
     assert [atom for atom in await patterns(user, space.id) if atom.superseded_by is None] == []
 
 
-async def test_two_are_not_a_pattern_and_some_categories_are_never_mined(url: str) -> None:
+async def test_two_episodes_and_excluded_categories_form_no_pattern(url: str) -> None:
     async with Tellback(url, patterns=PatternMining(exclude=("medical",))) as tb:
         user = tb.user("maya")
         space = await user.memory.create_space("daily")
@@ -107,7 +107,7 @@ async def test_only_the_platform_writes_patterns(tb: Tellback) -> None:
         await user.memory.supersede_atom(atom.id, "User always runs.", ("pattern", "PATTERN"))
 
 
-async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_back(tb: Tellback) -> None:
+async def test_a_pattern_can_only_be_superseded_by_another_category_and_does_not_return(tb: Tellback) -> None:
     user = tb.user("maya")
     space = await user.memory.create_space("daily")
     await add_run_episodes(user, space.id, range(4))
@@ -148,11 +148,11 @@ async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back
     assert len(pattern_after.citations) == 4
     for atom in await user.memory.list_atoms(space.id, category="running"):
         await user.memory.delete_atom(atom.id)
-    assert await tb.mine_patterns() == 2  # the bills are gone, too
+    assert await tb.mine_patterns() == 2  # the pattern of the bills is archived, too
     assert await patterns(user, space.id) == []
 
 
-async def test_a_category_that_became_excluded_has_no_patterns_any_more(tb: Tellback) -> None:
+async def test_patterns_of_a_newly_excluded_category_are_removed(tb: Tellback) -> None:
     user = tb.user("maya")
     space = await user.memory.create_space("daily")
     await add_run_episodes(user, space.id, range(3), ("Medical", "EPISODE"))
@@ -164,7 +164,7 @@ async def test_a_category_that_became_excluded_has_no_patterns_any_more(tb: Tell
     assert await miner.mine_all() == 0
 
 
-async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:
+async def test_patterns_are_mined_periodically(url: str) -> None:
     async with Tellback(url, patterns=PatternMining(every=timedelta(seconds=0.2))) as tb:
         user = tb.user("maya")
         space = await user.memory.create_space("daily")
@@ -176,7 +176,7 @@ async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:
         assert len(await patterns(user, space.id)) == 1
 
 
-async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themselves(url: str) -> None:
+async def test_stale_conversations_and_summaries_are_handled_periodically(url: str) -> None:
     async with Tellback(url, close_stale_after=0.3) as tb:
         user = tb.user("maya")
         conversation = await user.conversations.create("chat")
@@ -189,7 +189,7 @@ async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themsel
         assert not closed.is_open
 
 
-async def test_a_summary_that_fell_behind_is_made_up_for(url: str) -> None:
+async def test_an_outdated_summary_is_refreshed(url: str) -> None:
     async with Tellback(url, worker=False, summary_every=3) as tb:
         user = tb.user("maya")
         conversation = await user.conversations.create("chat")
@@ -205,7 +205,7 @@ async def test_a_summary_that_fell_behind_is_made_up_for(url: str) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"at_least": 1}, {"exclude": "medical"}, {"every": timedelta(0)}, {"every": 3}, {"at_least": "3"}]
 )
-def test_mining_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+def test_invalid_mining_options_raise_configuration_error(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         PatternMining(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):

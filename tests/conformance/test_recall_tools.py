@@ -1,4 +1,4 @@
-"""What a model can do with the memory tools, and what it cannot: on every store."""
+"""What a model can and cannot do with the memory tools, on every store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.integration.memory.helpers import NOON, Clock
 
 
 async def call(tool: Tool, **input: Any) -> dict[str, Any]:
-    """What the tool gives, as the model reads it."""
+    """Return the result of a tool, as the model reads it."""
     result = await run(tool, **input)
     assert not result.is_error, result.content
     found: dict[str, Any] = json.loads(result.content)
@@ -45,7 +45,7 @@ async def call(tool: Tool, **input: Any) -> dict[str, Any]:
 
 
 async def error_text(tool: Tool, **input: Any) -> str:
-    """Why the tool cannot, as the model reads it."""
+    """Return the error of a tool, as the model reads it."""
     result = await run(tool, **input)
     assert result.is_error, result.content
     return result.content
@@ -69,7 +69,7 @@ async def space_id(maya: User) -> str:
 # Recall
 
 
-async def test_a_topic_gives_dated_and_cited_memories(maya: User, space_id: str) -> None:
+async def test_recall_by_topic_returns_dated_and_cited_memories(maya: User, space_id: str) -> None:
     conversation = await maya.conversations.create("chat")
     message = await maya.conversations.append_user_message(conversation.id, "I am vegetarian.")
     atom = await maya.memory.add_atom(
@@ -96,7 +96,7 @@ async def test_a_topic_gives_dated_and_cited_memories(maya: User, space_id: str)
     }
 
 
-async def test_an_empty_memory_says_so(maya: User, space_id: str) -> None:
+async def test_an_empty_memory_returns_a_note(maya: User, space_id: str) -> None:
     for tool, input in (
         (RecallByTopic(maya, space_id), {"query": "anything"}),
         (RecallByEntity(maya, space_id), {"entity": "Acme"}),
@@ -107,7 +107,7 @@ async def test_an_empty_memory_says_so(maya: User, space_id: str) -> None:
         assert "Nothing" in found["note"]
 
 
-async def test_a_topic_is_narrowed_by_what_the_application_set(maya: User, space_id: str) -> None:
+async def test_the_applications_filters_apply_to_recall_by_topic(maya: User, space_id: str) -> None:
     await maya.memory.add_atom(space_id, "Maya likes green tea.", ("drinks", "PREFERENCE"))
     await maya.memory.add_atom(space_id, "Maya likes tea rooms.", ("places", "PREFERENCE"))
     drinks = RecallByTopic(maya.memory, space_id, category_names=["drinks"])
@@ -115,7 +115,7 @@ async def test_a_topic_is_narrowed_by_what_the_application_set(maya: User, space
     assert (await call(RecallByTopic(maya, space_id, min_score=1.0), query="tea"))["memories"] == []
 
 
-async def test_an_entity_and_a_timeline_are_narrowed_too(maya: User, space_id: str) -> None:
+async def test_the_applications_filters_apply_to_entity_and_timeline(maya: User, space_id: str) -> None:
     acme = await maya.memory.create_entity(space_id, "ORGANIZATION", "Acme")
     for category in ("work", "gossip"):
         await maya.memory.add_atom(space_id, f"Acme, as {category}.", (category, "FACT"), entity_ids=[acme.id])
@@ -130,7 +130,7 @@ async def test_an_entity_and_a_timeline_are_narrowed_too(maya: User, space_id: s
         assert [each["category"] for each in found["memories"]] == ["work"]
 
 
-async def test_null_is_as_good_as_nothing_where_nothing_is_needed(maya: User, space_id: str) -> None:
+async def test_null_is_accepted_for_optional_fields(maya: User, space_id: str) -> None:
     await maya.memory.add_atom(space_id, "Maya likes green tea.")
     found = await call(RecallByTopic(maya, space_id), query="tea", valid_at=None, limit=None)
     assert len(found["memories"]) == 1
@@ -155,7 +155,7 @@ async def test_a_memory_of_many_messages_cites_a_few(maya: User, space_id: str) 
     assert memory["source"]["message_ids"] == message_ids[:MAX_CITED_MESSAGES]
 
 
-async def test_a_topic_can_be_asked_as_of_another_time(maya: User, space_id: str) -> None:
+async def test_recall_by_topic_accepts_another_time(maya: User, space_id: str) -> None:
     old = await maya.memory.add_atom(space_id, "Maya lives in Porto.", valid_from="2024-01-01T00:00:00Z")
     await maya.memory.supersede_atom(old.id, "Maya lives in Lisbon.", valid_from="2025-06-01T00:00:00Z")
     tool = RecallByTopic(maya, space_id)
@@ -165,7 +165,7 @@ async def test_a_topic_can_be_asked_as_of_another_time(maya: User, space_id: str
     assert [each["text"] for each in past_output["memories"]] == ["Maya lives in Porto."]
 
 
-async def test_results_stay_small_however_much_there_is(maya: User, space_id: str) -> None:
+async def test_results_stay_small_in_a_large_memory(maya: User, space_id: str) -> None:
     await maya.memory.add_atoms(space_id, [{"text": f"Tea number {n}. " + "leaf " * 2_000} for n in range(40)])
     found = await call(RecallByTopic(maya, space_id), query="tea", limit=1_000_000)
     assert len(found["memories"]) == MAX_HITS
@@ -218,7 +218,7 @@ async def test_a_timeline_is_cut_to_a_period_that_includes_its_last_day(maya: Us
 
 
 @pytest.mark.parametrize("date", ["yesterday", "2026-13-01", "03/01/2026", " ", "0001-01-01T00:00:00+14:00"])
-async def test_a_bad_date_is_answered_with_the_format(maya: User, space_id: str, date: str) -> None:
+async def test_the_error_for_an_invalid_date_shows_the_format(maya: User, space_id: str, date: str) -> None:
     timeline, topic = RecallTimeline(maya, space_id), RecallByTopic(maya, space_id)
     for error in (
         await error_text(timeline, from_date=date),
@@ -231,7 +231,7 @@ async def test_a_bad_date_is_answered_with_the_format(maya: User, space_id: str,
     assert await maya.memory.list_atoms(space_id) == []
 
 
-async def test_what_does_not_fit_goes_back_to_the_model(maya: User, space_id: str) -> None:
+async def test_invalid_arguments_are_reported_to_the_model(maya: User, space_id: str) -> None:
     topic = RecallByTopic(maya, space_id)
     assert "query" in await error_text(topic)
     assert "non-empty" in await error_text(topic, query="   ")
@@ -239,7 +239,7 @@ async def test_what_does_not_fit_goes_back_to_the_model(maya: User, space_id: st
     assert "is after" in await error_text(RecallTimeline(maya, space_id), from_date="2026-02-02", to_date="2026-02-01")
 
 
-async def test_a_tool_for_a_space_that_is_gone_fails_for_the_model(maya: User, space_id: str) -> None:
+async def test_a_tool_for_a_deleted_space_returns_an_error(maya: User, space_id: str) -> None:
     await maya.memory.delete_space(space_id)
     inputs: list[dict[str, Any]] = [{"query": "tea"}, {"entity": "tea"}, {}, {"text": "tea"}, {"ids": ["atom_1"]}]
     for tool, input in zip(memory_tools(maya, space_id, write=True), inputs, strict=True):
@@ -248,7 +248,7 @@ async def test_a_tool_for_a_space_that_is_gone_fails_for_the_model(maya: User, s
             assert json.loads(result.content)["forgotten"] == 0
         else:
             assert "NotFoundError" in result.content
-            assert "Correct them" not in result.content  # it was not the model's doing
+            assert "Correct them" not in result.content  # the model did not cause it
 
 
 def test_a_tool_needs_a_memory_and_a_space() -> None:
@@ -271,13 +271,13 @@ def test_a_tool_needs_a_memory_and_a_space() -> None:
         *(("description", 5), ("description", ""), ("name", 5), ("name", "")),
     ],
 )
-def test_a_tool_that_is_made_wrongly_is_refused(kind: Any, field: str, value: Any) -> None:
+def test_invalid_tool_options_raise_an_error(kind: Any, field: str, value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=field):
         kind(Tellback(":memory:").user("maya"), "ms_1", **{field: value})
 
 
 @pytest.mark.parametrize("kind", [RecallByTopic, RecallByEntity, RecallTimeline])
-def test_no_category_is_not_every_category(kind: Any) -> None:
+def test_an_empty_list_of_categories_is_rejected(kind: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="category_names is empty"):
         kind(Tellback(":memory:").user("maya"), "ms_1", category_names=[])
 
@@ -288,7 +288,7 @@ def test_tools_of_one_kind_share_their_input_check() -> None:
     assert RecallByTopic(maya, "ms_1").bind is not RecallByTopic(maya, "ms_1", limit=7).bind
 
 
-def test_the_model_is_never_asked_whose_memory_it_is() -> None:
+def test_the_model_cannot_choose_the_user_or_space() -> None:
     for tool in memory_tools(Tellback(":memory:").user("maya"), "ms_secret", write=True):
         text = json.dumps([tool.description, dict(tool.parameters)])
         assert "ms_secret" not in text
@@ -300,7 +300,7 @@ def test_the_model_is_never_asked_whose_memory_it_is() -> None:
 # Remember
 
 
-async def test_what_is_remembered_cites_the_message_being_answered(maya: User, space_id: str) -> None:
+async def test_remember_cites_the_message_being_answered(maya: User, space_id: str) -> None:
     conversation = await maya.conversations.create("chat")
     message = await maya.conversations.append_user_message(conversation.id, "I am vegetarian since January.")
     tool = Remember(maya, space_id)
@@ -324,14 +324,14 @@ async def test_another_users_conversation_is_not_cited(tb: Tellback, maya: User,
     assert output["memory"]["source"] is None
 
 
-async def test_outside_of_a_turn_there_is_nothing_to_cite(maya: User, space_id: str) -> None:
+async def test_outside_a_turn_nothing_is_cited(maya: User, space_id: str) -> None:
     output = await call(Remember(maya, space_id), text="Maya has two cats.")
     assert output["memory"]["source"] is None
     assert output["memory"]["date"] == NOON.isoformat(timespec="seconds")
     assert output["memory"]["category"] == "fact"
 
 
-async def test_the_same_again_is_known_already(maya: User, space_id: str) -> None:
+async def test_a_duplicate_is_reported_as_known(maya: User, space_id: str) -> None:
     await maya.memory.add_atoms(space_id, [{"text": f"Maya has {n} cats and a dog."} for n in range(30)])
     tool = Remember(maya, space_id)
     first = await call(tool, text="Maya has two cats.")
@@ -341,7 +341,7 @@ async def test_the_same_again_is_known_already(maya: User, space_id: str) -> Non
     assert (await call(tool, text="Maya has no cats."))["status"] == "remembered"
 
 
-async def test_a_duplicate_is_found_however_much_is_like_it(maya: User, space_id: str) -> None:
+async def test_a_duplicate_is_found_among_many_similar_memories(maya: User, space_id: str) -> None:
     first = await maya.memory.add_atom(space_id, "Tea.", importance=1, valid_from="2020-01-01T00:00:00Z")
     similar_atoms = [{"text": f"Tea, tea and tea {n}.", "importance": 5} for n in range(MAX_COMPARED - 2)]
     await maya.memory.add_atoms(space_id, similar_atoms)
@@ -349,13 +349,13 @@ async def test_a_duplicate_is_found_however_much_is_like_it(maya: User, space_id
     assert (await call(tool, text="tea"))["memory"]["id"] == first.id
 
 
-async def test_a_duplicate_is_found_in_a_large_space_by_what_is_like_it(maya: User, space_id: str) -> None:
+async def test_a_duplicate_is_found_in_a_large_space_by_similarity(maya: User, space_id: str) -> None:
     first = await maya.memory.add_atom(space_id, "Maya plays the cello.")
     await maya.memory.add_atoms(space_id, [{"text": f"Maya likes tea {n}."} for n in range(MAX_COMPARED)])
     assert (await call(Remember(maya, space_id), text="Maya plays the CELLO"))["memory"]["id"] == first.id
 
 
-async def test_the_same_twice_in_one_reply_is_kept_once(maya: User, space_id: str) -> None:
+async def test_a_memory_repeated_in_one_reply_is_stored_once(maya: User, space_id: str) -> None:
     tools = [Remember(maya, space_id), Remember(maya.memory, space_id, name="note")]
     tool_calls = [ToolCall(f"c{n}", tools[n % 2].name, {"text": "Maya has two cats."}) for n in range(6)]
     results = await dispatch_all(tool_calls, tools)
@@ -363,21 +363,21 @@ async def test_the_same_twice_in_one_reply_is_kept_once(maya: User, space_id: st
     assert len(await maya.memory.list_atoms(space_id)) == 1
 
 
-async def test_what_happens_again_on_another_day_is_another_memory(maya: User, space_id: str) -> None:
+async def test_the_same_event_on_another_day_is_another_memory(maya: User, space_id: str) -> None:
     tool = Remember(maya, space_id)
     days = ["2026-02-01", "2026-02-02", "2026-02-02T18:00:00Z"]
     outputs = [await call(tool, text="Maya ran 5 km.", category="EPISODE", valid_from=day) for day in days]
     assert [each["status"] for each in outputs] == ["remembered", "remembered", "known already"]
 
 
-async def test_what_was_forgotten_can_be_remembered_again(maya: User, space_id: str) -> None:
+async def test_a_forgotten_memory_can_be_remembered_again(maya: User, space_id: str) -> None:
     tool = Remember(maya, space_id)
     first = await call(tool, text="Maya has two cats.")
     await call(Forget(maya, space_id), ids=[first["memory"]["id"]])
     assert (await call(tool, text="Maya has two cats."))["status"] == "remembered"
 
 
-async def test_a_correction_takes_the_old_ones_place(maya: User, space_id: str) -> None:
+async def test_a_correction_supersedes_the_old_memory(maya: User, space_id: str) -> None:
     tool = Remember(maya, space_id)
     old = await maya.memory.add_atom(
         space_id, "Maya lives in Porto.", ("home", "FACT"), 5, valid_from="2024-01-01T00:00:00Z"
@@ -412,7 +412,7 @@ async def test_a_pattern_can_be_corrected(tb: Tellback, maya: User, space_id: st
     assert (output["replaced"], output["memory"]["category"]) == (found.id, "fact")
 
 
-async def test_what_cannot_be_kept_is_refused(maya: User, space_id: str) -> None:
+async def test_invalid_memories_are_rejected(maya: User, space_id: str) -> None:
     tool = Remember(maya, space_id)
     assert "PATTERN" in await error_text(tool, text="Maya runs on Sundays.", category="PATTERN")
     assert "too long" in await error_text(tool, text="x" * 3_000)
@@ -424,7 +424,7 @@ async def test_what_cannot_be_kept_is_refused(maya: User, space_id: str) -> None
 # Forget
 
 
-async def test_what_is_forgotten_is_recalled_no_more(maya: User, space_id: str) -> None:
+async def test_a_forgotten_memory_is_not_recalled(maya: User, space_id: str) -> None:
     atom = await maya.memory.add_atom(space_id, "Maya has two cats.")
     output = await call(Forget(maya, space_id), ids=[atom.id, atom.id, "atom_nothing"])
     assert output == {
@@ -440,7 +440,7 @@ async def test_what_is_forgotten_is_recalled_no_more(maya: User, space_id: str) 
     assert repeated_output["results"] == [{"id": atom.id, "status": "no such memory"}]
 
 
-async def test_nothing_of_another_space_or_user_can_be_forgotten(tb: Tellback, maya: User, space_id: str) -> None:
+async def test_memories_of_another_space_or_user_cannot_be_forgotten(tb: Tellback, maya: User, space_id: str) -> None:
     others = await create_other_users_atoms(tb, maya)
     own_atom = await maya.memory.add_atom(space_id, "Mine.")
     output = await call(Forget(maya, space_id), ids=[*others, own_atom.id])
@@ -464,7 +464,8 @@ async def test_forgetting_can_need_approval(maya: User, space_id: str) -> None:
 
 
 async def create_other_users_atoms(tb: Tellback, maya: User) -> list[str]:
-    """Ids of memories that a tool for one of Maya's spaces must not reach: Maya's own, another user's, a tenant's."""
+    """Return ids that a tool for one of Maya's spaces must not reach: in Maya's other space, of another user, of
+    another tenant."""
     users = [maya, tb.user("bob"), tb.user("maya", tenant_id="acme"), tb.user("maya", app_id="other")]
     found = []
     for user in users:
@@ -489,7 +490,7 @@ async def test_recall_stays_in_its_space(tb: Tellback, maya: User, space_id: str
         assert (await call(tool, **input))["memories"] == []
 
 
-async def test_a_tool_made_for_another_users_space_reads_and_writes_nothing(tb: Tellback, maya: User) -> None:
+async def test_a_tool_for_another_users_space_reads_and_writes_nothing(tb: Tellback, maya: User) -> None:
     for owner in (tb.user("bob"), tb.user("maya", tenant_id="acme"), tb.user("maya", app_id="other")):
         space = await owner.memory.create_space("private")
         atom = await owner.memory.add_atom(space.id, "The secret is tea.")
@@ -524,7 +525,7 @@ async def test_a_model_recalls_in_the_middle_of_a_turn(maya: User, space_id: str
     assert [each.is_error for each in outcome.tool_invocations] == [False]
 
 
-async def test_what_a_model_remembers_in_a_turn_cites_the_users_message(maya: User, space_id: str) -> None:
+async def test_a_memory_stored_during_a_turn_cites_the_users_message(maya: User, space_id: str) -> None:
     conversation = await maya.conversations.create("chat")
     tools = memory_tools(maya, space_id, write=True)
     model = ScriptedModel([calls("remember", text="Maya has two cats."), says("Noted."), says("Bye.")])
@@ -535,7 +536,7 @@ async def test_what_a_model_remembers_in_a_turn_cites_the_users_message(maya: Us
     assert (atom.source_conversation_id, atom.source_message_ids) == (conversation.id, (user_message.id,))
 
 
-def test_the_tools_work_without_async_too() -> None:
+def test_the_tools_work_with_the_synchronous_api() -> None:
     with Tellback(":memory:") as tb:
         maya: Any = tb.user("maya")
         space = maya.memory.create_space("daily")
@@ -556,7 +557,7 @@ def test_a_limit_is_always_within_bounds(requested: float | None, usual: int) ->
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_a_moment_is_read_as_it_was_written(moment: datetime) -> None:
+def test_iso_dates_and_times_are_parsed(moment: datetime) -> None:
     assert parse_moment("at", moment.isoformat()) == moment
     assert parse_moment("at", moment.replace(tzinfo=None).isoformat()) == moment
     day, end = (
@@ -569,7 +570,7 @@ def test_a_moment_is_read_as_it_was_written(moment: datetime) -> None:
 
 
 @given(st.text())
-def test_any_other_text_is_no_moment(text: str) -> None:
+def test_other_texts_are_not_dates(text: str) -> None:
     try:
         found = parse_moment("at", text)
     except InvalidInput:
@@ -578,7 +579,7 @@ def test_any_other_text_is_no_moment(text: str) -> None:
     assert found.tzinfo is UTC
 
 
-async def test_tools_of_two_spaces_run_side_by_side(maya: User) -> None:
+async def test_tools_of_two_spaces_run_concurrently(maya: User) -> None:
     spaces = [await maya.memory.create_space(name) for name in ("work", "home")]
     tools = [Remember(maya, space.id, name=f"note_{space.name}") for space in spaces]
     await asyncio.gather(*(call(tool, text=f"Fact {n}.") for tool in tools for n in range(5)))

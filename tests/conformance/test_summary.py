@@ -26,7 +26,7 @@ async def _create_conversation(maya: User, turns: int) -> str:
     return conversation.id
 
 
-async def test_a_summary_is_brought_forward_from_where_it_was(maya: User) -> None:
+async def test_a_summary_continues_from_the_previous_one(maya: User) -> None:
     conversations = maya.conversations
     id = await _create_conversation(maya, 2)
     await conversations.append_system_message(id, "internal note")
@@ -66,7 +66,7 @@ async def test_a_long_log_is_summarised_in_windows(maya: User, monkeypatch: pyte
     assert (result.outcome, result.rolling_summary, result.rolling_summary_until_seq) == ("refreshed", "1 more", 10)
 
 
-async def test_without_a_model_the_most_telling_sentences_are_kept(maya: User) -> None:
+async def test_without_a_model_the_most_informative_sentences_are_extracted(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     await conversations.append_turn(
@@ -82,7 +82,7 @@ async def test_without_a_model_the_most_telling_sentences_are_kept(maya: User) -
     assert lines.index("user: I moved to Lisbon in March 2024.") < lines.index("user: My sister Ana works at Acme.")
 
 
-async def test_it_is_refreshed_by_itself_every_so_many_turns(url: str) -> None:
+async def test_the_summary_is_refreshed_automatically_every_few_turns(url: str) -> None:
     async def summarise(request: ChatRequest) -> str:
         if request.system is None:
             return "Hello!"
@@ -109,7 +109,7 @@ async def test_it_is_refreshed_by_itself_every_so_many_turns(url: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"summary_every": None}, {"summary_every": 1, "worker": False}])
-async def test_it_is_not_refreshed_where_that_is_switched_off(url: str, settings: dict[str, Any]) -> None:
+async def test_the_automatic_refresh_can_be_disabled(url: str, settings: dict[str, Any]) -> None:
     async with Tellback(url, **settings) as tb:
         conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
@@ -135,7 +135,7 @@ async def test_a_model_that_fails_keeps_the_old_summary(maya: User) -> None:
     assert (stored.rolling_summary, stored.rolling_summary_until_seq) == ("Old.", 2)
 
 
-async def test_a_refresh_ends_although_the_conversation_goes_on(maya: User) -> None:
+async def test_a_refresh_ends_even_if_the_conversation_continues(maya: User) -> None:
     conversations = maya.conversations
     id = await _create_conversation(maya, 1)
     call_count = 0
@@ -150,7 +150,7 @@ async def test_a_refresh_ends_although_the_conversation_goes_on(maya: User) -> N
     assert (call_count, result.rolling_summary_until_seq) == (1, 2)
 
 
-async def test_no_request_for_a_summary_is_larger_than_models_take(url: str) -> None:
+async def test_summary_requests_stay_within_model_limits(url: str) -> None:
     sizes: list[int] = []
 
     async def summarise(request: ChatRequest) -> str:
@@ -168,7 +168,7 @@ async def test_no_request_for_a_summary_is_larger_than_models_take(url: str) -> 
     assert len(sizes) > 2
 
 
-async def test_a_turn_run_again_later_leaves_what_it_said_first_in_the_summary(maya: User) -> None:
+async def test_a_retried_turn_keeps_its_first_answer_in_the_summary(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     first = ScriptedModel([says("Noted.")])
@@ -189,7 +189,7 @@ async def test_a_turn_run_again_later_leaves_what_it_said_first_in_the_summary(m
     assert result.rolling_summary_until_seq == 4
 
 
-async def test_whoever_stops_reading_at_the_end_of_the_reply_gets_a_summary_too(url: str) -> None:
+async def test_a_summary_is_refreshed_even_if_the_stream_is_closed_after_the_reply(url: str) -> None:
     async with Tellback(url, summary_every=2) as tb:
         conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
@@ -205,7 +205,7 @@ async def test_whoever_stops_reading_at_the_end_of_the_reply_gets_a_summary_too(
         assert current.rolling_summary_until_seq == 4
 
 
-async def test_text_that_no_database_holds_is_summarised_without_it(maya: User) -> None:
+async def test_characters_that_cannot_be_stored_are_removed_from_the_summary(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     await conversations.append_turn(conversation.id, "My cat \x00 is called Momo \ud83d now.", {"content": "ok"})
@@ -218,7 +218,7 @@ async def test_text_that_no_database_holds_is_summarised_without_it(maya: User) 
     assert updated.rolling_summary == "A cat."
 
 
-async def test_refreshing_at_once_loses_nothing(maya: User) -> None:
+async def test_concurrent_refreshes_lose_nothing(maya: User) -> None:
     conversations = maya.conversations
     id = await _create_conversation(maya, 3)
 
@@ -232,7 +232,7 @@ async def test_refreshing_at_once_loses_nothing(maya: User) -> None:
     assert {result.outcome for result in results} == {"refreshed", "unchanged"}
 
 
-async def test_a_turn_in_the_middle_of_its_tools_is_left_for_later(maya: User) -> None:
+async def test_a_turn_with_running_tools_is_not_summarised_yet(maya: User) -> None:
     conversations = maya.conversations
     id = await _create_conversation(maya, 1)
     failing = ScriptedModel([calls("look"), raises(ProviderOverloadedError("busy"))])

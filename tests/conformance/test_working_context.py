@@ -26,7 +26,7 @@ def context_builder(user: User) -> WorkingContextBuilder:
     return WorkingContextBuilder(user.conversations, user.memory)
 
 
-async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversation(tb: Tellback) -> None:
+async def test_memories_of_other_conversations_are_in_a_new_context(tb: Tellback) -> None:
     maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     await maya.memory.add_atom(space.id, "Is called Maya.", IDENTITY)
@@ -42,7 +42,7 @@ async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversa
     assert [message.role for message in context.messages] == ["system", "user"]
 
 
-async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice(tb: Tellback) -> None:
+async def test_verbatim_memories_of_recent_turns_are_not_repeated(tb: Tellback) -> None:
     maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     earlier = await maya.conversations.create("chat")
@@ -57,7 +57,7 @@ async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice
     assert context.context_block.count("What is my boat called?") == 1
 
 
-async def test_what_is_over_is_left_out_and_was_true_at_its_time(tb: Tellback) -> None:
+async def test_ended_memories_are_excluded_except_at_their_time(tb: Tellback) -> None:
     maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     old = await maya.memory.add_atom(space.id, "Lives in Porto.", IDENTITY, valid_from="2024-01-01T00:00:00Z")
@@ -78,7 +78,7 @@ async def test_what_is_over_is_left_out_and_was_true_at_its_time(tb: Tellback) -
     assert "2024-01-01 to 2026-03-01 (identity): Lives in Porto." in past_context.context_block
 
 
-async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(tb: Tellback) -> None:
+async def test_a_now_near_the_clock_gives_the_same_context(tb: Tellback) -> None:
     maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     next_month = datetime.now(UTC) + timedelta(days=30)
@@ -97,7 +97,7 @@ async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(tb: Te
     assert earlier.atoms_used == ()
 
 
-async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the_budget(tb: Tellback) -> None:
+async def test_a_large_tool_result_stays_within_the_budget(tb: Tellback) -> None:
     maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     turn: list[Mapping[str, Any]] = [

@@ -1,4 +1,4 @@
-"""The queue on PostgreSQL: our table says what is to be done, and whatever happens to the queue, it is done."""
+"""The queue on PostgreSQL: the jobs table has the state, and jobs run whatever happens to the queue."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def running_worker(store: PostgresStore, handler: Any, **options: Any) -> 
 
 
 async def deliveries(url: str) -> list[tuple[str, str]]:
-    """What is in the queue: status and job id."""
+    """Return the status and job id of each delivery in the queue."""
     async with connect(url) as connection:
         rows = await connection.fetch(
             "SELECT status::text, args FROM procrastinate_jobs WHERE task_name = 'tellback.run_job' ORDER BY id"
@@ -68,7 +68,7 @@ async def deliveries(url: str) -> list[tuple[str, str]]:
         return [(row[0], row[1]) for row in rows]
 
 
-async def test_the_queue_knows_ids_alone_and_is_empty_when_all_is_done(postgres_url: str, store: PostgresStore) -> None:
+async def test_the_queue_has_only_ids_and_is_empty_at_the_end(postgres_url: str, store: PostgresStore) -> None:
     [space] = await make_spaces(store, 1)
     handler = ScriptedJobHandler(store, holds=True)
     async with running_worker(store, handler):
@@ -84,8 +84,8 @@ async def test_the_queue_knows_ids_alone_and_is_empty_when_all_is_done(postgres_
     assert await fetch_value(postgres_url, "SELECT count(*) FROM procrastinate_workers") == 0
 
 
-async def test_a_worker_that_is_told_to_stop_before_it_runs_does_not_run(store: PostgresStore) -> None:
-    """A process that opens the store, makes work and is gone: it closes while its worker is still beginning."""
+async def test_a_worker_stopped_before_it_runs_does_not_run(store: PostgresStore) -> None:
+    """A short-lived process closes the store while its worker is still starting."""
     service = QueueService(
         store.queue_settings(), store, JobRunner(store, {}, QUICK_OPTIONS, utc_now), QUICK_OPTIONS, utc_now
     )
@@ -95,7 +95,7 @@ async def test_a_worker_that_is_told_to_stop_before_it_runs_does_not_run(store: 
             await service.run()
 
 
-async def test_jobs_whose_deliveries_were_lost_are_delivered_again(postgres_url: str, store: PostgresStore) -> None:
+async def test_lost_deliveries_are_created_again(postgres_url: str, store: PostgresStore) -> None:
     first, second = await make_spaces(store, 2)
     await prepare_schema(store.queue_settings())
     handler = ScriptedJobHandler(store, holds=True)
@@ -110,7 +110,7 @@ async def test_jobs_whose_deliveries_were_lost_are_delivered_again(postgres_url:
     assert [job.status for job in found] == [JobStatus.DONE, JobStatus.DONE]
 
 
-async def test_deliveries_out_of_order_and_too_many_do_no_harm(postgres_url: str, store: PostgresStore) -> None:
+async def test_duplicate_and_unordered_deliveries_do_no_harm(postgres_url: str, store: PostgresStore) -> None:
     [space] = await make_spaces(store, 1)
     jobs = [await queue_job(store, space) for _ in range(5)]
     await prepare_schema(store.queue_settings())
@@ -130,7 +130,7 @@ async def test_deliveries_out_of_order_and_too_many_do_no_harm(postgres_url: str
     assert await finished_job_ids(store, space) == handler.started == [job.id for job in jobs]
 
 
-async def test_a_delivery_of_no_known_job_is_dropped(postgres_url: str, store: PostgresStore) -> None:
+async def test_a_delivery_of_an_unknown_job_is_dropped(postgres_url: str, store: PostgresStore) -> None:
     [space] = await make_spaces(store, 1)
     await prepare_schema(store.queue_settings())
     await fetch_value(
@@ -146,7 +146,7 @@ async def test_a_delivery_of_no_known_job_is_dropped(postgres_url: str, store: P
     assert await deliveries(postgres_url) == []
 
 
-async def test_many_workers_that_open_an_empty_database_at_once_agree_on_its_tables(postgres_url: str) -> None:
+async def test_many_workers_can_open_an_empty_database_concurrently(postgres_url: str) -> None:
     stores = [open_store(postgres_url) for _ in range(4)]
     for each in stores:
         await each.open()
@@ -163,9 +163,7 @@ async def test_many_workers_that_open_an_empty_database_at_once_agree_on_its_tab
         await each.close()
 
 
-async def test_tables_of_an_older_procrastinate_are_brought_to_the_version_at_hand(
-    postgres_url: str, store: PostgresStore
-) -> None:
+async def test_tables_of_an_older_procrastinate_are_migrated(postgres_url: str, store: PostgresStore) -> None:
     older_migrations, last_migration = MIGRATIONS[:-2], MIGRATIONS[-1]
     async with connect(postgres_url) as connection:
         for step in older_migrations:
@@ -181,7 +179,7 @@ async def test_tables_of_an_older_procrastinate_are_brought_to_the_version_at_ha
     )
 
 
-async def test_a_schema_of_another_name_has_a_queue_of_its_own(postgres_url: str) -> None:
+async def test_another_schema_has_a_separate_queue(postgres_url: str) -> None:
     for name in ("one", 'o"ther'):
         store = open_store(f"{postgres_url}?schema={name}")
         await store.open()
@@ -196,7 +194,7 @@ async def test_a_schema_of_another_name_has_a_queue_of_its_own(postgres_url: str
     assert found == 2
 
 
-async def test_the_queue_is_used_under_the_role_that_owns_nothing(
+async def test_the_queue_uses_the_role_without_ownership(
     postgres_server: PostgresServer, postgres_url: str, store: PostgresStore
 ) -> None:
     user = f"plain_{postgres_url.rpartition('_')[2]}"
@@ -218,7 +216,7 @@ async def test_the_queue_is_used_under_the_role_that_owns_nothing(
         postgres_server.psql(f"DROP ROLE {user}")
 
 
-async def test_a_worker_outlives_the_server() -> None:
+async def test_a_worker_survives_a_server_restart() -> None:
     server = PostgresServer()
     server.start()
     try:

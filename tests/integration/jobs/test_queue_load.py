@@ -1,4 +1,4 @@
-"""Two worker processes, two thousand jobs, and one of the workers dies in the middle."""
+"""Two worker processes run two thousand jobs, and one of the workers is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPACES, EACH = 100, 20
 
 
 async def fill_store(store: Store, number: int) -> tuple[MemorySpace, list[Job]]:
-    """A space with a job for each turn of a conversation."""
+    """Create a space with a job for each turn of a conversation."""
     space = await make_space(store, name=f"space {number}")
     conversation = await make_conversation(store, namespace="quick")
     turns = [turn for _ in range(EACH) for turn in make_turn(make_draft("One more"))]
@@ -30,9 +30,7 @@ async def fill_store(store: Store, number: int) -> tuple[MemorySpace, list[Job]]
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_each_of_two_thousand_jobs_is_done_once_though_a_worker_is_killed_midway(
-    postgres_url: str, store: Store
-) -> None:
+async def test_two_thousand_jobs_run_once_each_although_a_worker_is_killed(postgres_url: str, store: Store) -> None:
     created = await asyncio.gather(*(fill_store(store, number) for number in range(SPACES)))
     assert sum(len(jobs) for _, jobs in created) == SPACES * EACH == 2_000
     options = replace(QUICK_OPTIONS, concurrency=4, lease=60.0, heartbeat=2.0, poll=1.0)

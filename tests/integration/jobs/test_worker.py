@@ -1,4 +1,4 @@
-"""How a worker is told to go about its jobs."""
+"""The options, kinds and handles of workers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tellback.types.jobs import JobStatus
 
 
 @given(attempt=st.integers(1, 1_000), first=st.floats(0.01, 100), longest=st.floats(0.01, 10_000))
-def test_waits_grow_with_each_attempt_and_have_an_end(attempt: int, first: float, longest: float) -> None:
+def test_backoff_grows_with_each_attempt_up_to_a_limit(attempt: int, first: float, longest: float) -> None:
     options = WorkerOptions(first_delay=first, longest_delay=longest)
     rule = min(first * 3.0 ** min(attempt - 1, 30), longest)
     assert min(0.75 * rule, longest) <= options.backoff(attempt) <= min(1.25 * rule, longest)
 
 
 @pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"lease": -1.0}, {"lease": 5.0, "heartbeat": 5.0}])
-def test_options_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_options_raise_configuration_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         WorkerOptions(**wrong)
 
 
-def test_each_store_gets_the_worker_that_suits_it(
+def test_open_worker_returns_the_right_worker_for_each_store(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert isinstance(open_worker(open_store(":memory:"), {}), EmbeddedWorker)
@@ -43,7 +43,7 @@ def test_each_store_gets_the_worker_that_suits_it(
     assert "procrastinate is not installed" in caplog.text
 
 
-async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> None:
+async def test_jobs_are_listed_for_all_users_or_for_one(tmp_path: Path) -> None:
     async with Tellback(tmp_path / "tellback.db", worker=False) as tb:
         for name in ("maya", "noah"):
             user = tb.user(name)
@@ -67,7 +67,7 @@ async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> N
                 await method("job_unknown")
 
 
-def test_jobs_can_be_waited_for_from_synchronous_code(tmp_path: Path) -> None:
+def test_synchronous_code_can_wait_for_jobs(tmp_path: Path) -> None:
     with Tellback(tmp_path / "tellback.db") as tb:
         maya = tb.user("maya")
         space = maya.memory.create_space("home")
@@ -83,7 +83,7 @@ def test_jobs_can_be_waited_for_from_synchronous_code(tmp_path: Path) -> None:
         assert len(maya.memory.list_atoms(space.id)) == 1
 
 
-async def test_opened_again_in_another_event_loop_it_works_again(tmp_path: Path) -> None:
+async def test_a_worker_runs_again_in_another_event_loop(tmp_path: Path) -> None:
     tb = Tellback(tmp_path / "tellback.db")
 
     async def session() -> None:
@@ -101,9 +101,7 @@ async def test_opened_again_in_another_event_loop_it_works_again(tmp_path: Path)
     await asyncio.to_thread(asyncio.run, session())
 
 
-async def test_a_worker_on_a_store_that_takes_no_changes_leaves_jobs_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_worker_on_a_read_only_store_claims_no_jobs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "tellback.db"
     store = open_store(path)
     await store.open()

@@ -1,4 +1,4 @@
-"""What tests of memory share: a clock to set, an embedder to break, and short ways to read results."""
+"""Helpers for tests of memory: a settable clock, an embedder that can fail, and short ways to read results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class Clock:
-    """Tells the time it was set to."""
+    """Returns the time that was set."""
 
     def __init__(self, now: datetime = NOON) -> None:
         self.now = now
@@ -35,7 +35,8 @@ class Clock:
 
 
 class HashEmbedder:
-    """Vectors of words' hashes: texts with the same words are alike. It fails, waits and counts as it is told."""
+    """Embeds texts by the hashes of their words, so texts with the same words are similar. It can fail and wait, and
+    counts calls."""
 
     def __init__(self, name: str = "hash/16", dimensions: int = 16) -> None:
         self.name = name
@@ -59,7 +60,7 @@ class HashEmbedder:
         return np.asarray(rows / np.maximum(lengths, 1e-9), np.float32)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no resources to close."""
 
 
 def embedding_error() -> EmbeddingError:
@@ -71,7 +72,7 @@ def texts(found: RecallResult | Sequence[Atom]) -> list[str]:
 
 
 async def recall_everywhere(memory: Any, space_id: str, query: str, entity: str | None = None, **wide: Any) -> set[str]:
-    """The texts that any recall gives, however it is asked."""
+    """Return the texts of all recall modes."""
     found: set[str] = set()
     for archived in (False, True):
         options = {"limit": 10_000, "include_archived": archived, **wide}
@@ -91,7 +92,7 @@ async def recall_everywhere(memory: Any, space_id: str, query: str, entity: str 
 
 
 def assert_valid_result(result: RecallResult) -> None:
-    """What is true of every result."""
+    """Check what is true of every result."""
     ids = [hit.atom.id for hit in result]
     assert len(set(ids)) == len(ids)
     assert len(ids) <= result.total_candidates
@@ -113,7 +114,7 @@ def assert_explained(hit: RecallHit) -> None:
 
 
 def assert_same_result(first: RecallResult, second: RecallResult) -> None:
-    """The same atoms with the same scores, in the same order wherever scores differ."""
+    """Check that two results have the same atoms with the same scores, in the same order where scores differ."""
     first_hits, second_hits = ({hit.atom.id: hit for hit in result} for result in (first, second))
     assert first_hits.keys() == second_hits.keys()
     assert first.total_candidates == second.total_candidates

@@ -1,4 +1,4 @@
-"""Embedders that change, fail and come back: nothing is lost, and vectors of different makers are never compared."""
+"""Embedders that change, fail and recover: nothing is lost, and vectors of different embedders are never compared."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def create_space_with_atoms(tb: Tellback, user: str = "maya") -> str:
 
 
 async def found_by_words(tb: Tellback, space: str) -> None:
-    """Every atom is still the best answer to its own words."""
+    """Check that every atom is still the best answer to its own words."""
     memory = tb.user("maya").memory
     for text in TEXTS:
         result = await memory.recall_by_topic(space, text, 100)
@@ -43,7 +43,7 @@ async def found_by_words(tb: Tellback, space: str) -> None:
 
 
 async def vector_counts(tb: Tellback, space: str) -> dict[str, int]:
-    """How many atoms have vectors by each embedder."""
+    """Return how many atoms have vectors, by embedder."""
     scope = tb.user("maya").scope
     found = {}
     for name in ("old", "new", "newer"):
@@ -54,7 +54,7 @@ async def vector_counts(tb: Tellback, space: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("dimensions", [16, 5])
-async def test_another_embedder_takes_over_in_the_background(url: str, dimensions: int) -> None:
+async def test_texts_are_embedded_again_in_the_background_after_a_change_of_embedder(url: str, dimensions: int) -> None:
     async with Tellback(url, embedder=HashEmbedder("old", 16)) as tb:
         space = await create_space_with_atoms(tb)
         await found_by_words(tb, space)
@@ -64,7 +64,7 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
         memory = tb.user("maya").memory
         await memory.add_atom(space, "Ann keeps bees.")
         assert await vector_counts(tb, space) == {"old": 9, "new": 1}
-        new.gate = asyncio.Event()  # re-embedding waits, and so does every question
+        new.gate = asyncio.Event()  # re-embedding waits, and so does every query
         recalls = [asyncio.create_task(memory.recall_by_topic(space, text, 100)) for text in TEXTS]
         await asyncio.sleep(0)
         new.gate.set()
@@ -102,7 +102,7 @@ async def test_two_embedders_on_one_store_embed_each_text_once(url: str) -> None
             assert any(hit.parts.get("meaning") for hit in result)
 
 
-async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedded(
+async def test_forget_others_deletes_other_vectors_once_all_texts_are_embedded(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
@@ -124,8 +124,8 @@ async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedde
         assert len(new.embedded) == 18
 
 
-async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> None:
-    """Old vectors say the opposite of the new ones: nothing of them must be left in a score."""
+async def test_vectors_of_another_embedder_are_never_compared(tmp_path: Path) -> None:
+    """Old vectors are the opposite of the new ones: no score may contain a trace of them."""
     path = tmp_path / "tellback.db"
 
     class NegatingEmbedder(HashEmbedder):
@@ -145,7 +145,7 @@ async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> No
         assert [hit.atom.id for hit in result_after] == [hit.atom.id for hit in after]
 
 
-async def test_everything_can_be_embedded_at_once_with_progress(url: str) -> None:
+async def test_all_texts_can_be_embedded_in_one_call_with_progress(url: str) -> None:
     async with Tellback(url, embedder=HashEmbedder("old")) as tb:
         spaces = [await create_space_with_atoms(tb, f"user {n}") for n in range(3)]
         deleted_atoms = await tb.user("user 0").memory.list_atoms(spaces[0], limit=1)
@@ -164,7 +164,7 @@ async def test_everything_can_be_embedded_at_once_with_progress(url: str) -> Non
         assert await tb.reembed() == 0
 
 
-async def test_a_forgotten_atom_without_a_vector_is_not_looked_for_for_ever(
+async def test_a_deleted_atom_without_a_vector_does_not_trigger_backfills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "tellback.db"
@@ -203,17 +203,17 @@ async def test_without_a_worker_nothing_is_embedded_in_the_background(tmp_path: 
         assert await vector_counts(tb, space) == {"old": 9}
 
 
-async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_embedder_loses_no_atoms(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
     embedder = HashEmbedder("new")
     async with Tellback(url, embedder=embedder) as tb:
         memory = tb.user("maya").memory
         embedder.error = embedding_error()
-        space = await create_space_with_atoms(tb)  # written without vectors
+        space = await create_space_with_atoms(tb)  # stored without vectors
         [first] = await memory.list_atoms(space, limit=1)
         moved = await memory.supersede_atom(first.id, "Eve saw nothing at all.")
         await memory.supersede_atom(moved.id, first.text)
-        await found_by_words(tb, space)  # asked without vectors, and in the background it fails too
+        await found_by_words(tb, space)  # queried without vectors; the backfill fails too
         await tb.jobs.drain()
         assert await vector_counts(tb, space) == {}
         embedder.error = None
@@ -225,7 +225,7 @@ async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.Log
         assert any(hit.parts.get("meaning") for hit in result)
 
 
-async def test_what_failed_in_the_background_is_tried_again_after_a_while(
+async def test_a_failed_backfill_is_retried_after_a_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from tellback.memory import embedding
@@ -241,7 +241,7 @@ async def test_what_failed_in_the_background_is_tried_again_after_a_while(
         embedder.error = None
         await memory.recall_by_topic(space, "herons")
         await tb.jobs.drain()
-        assert embedder.embedded == []  # it rests
+        assert embedder.embedded == []  # still pausing
         monkeypatch.setattr(embedding, "BACKOFF_SECONDS", -1.0)
         tb._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "herons")
@@ -249,9 +249,7 @@ async def test_what_failed_in_the_background_is_tried_again_after_a_while(
         assert sorted(embedder.embedded) == sorted(TEXTS)
 
 
-async def test_any_other_error_of_an_embedder_is_not_swallowed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unexpected_embedder_error_is_raised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     embedder = HashEmbedder("new")
     async with Tellback(tmp_path / "tellback.db", embedder=embedder) as tb:
         space = await create_space_with_atoms(tb)
@@ -268,7 +266,7 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
         ):
             with pytest.raises(ZeroDivisionError):
                 await awaitable
-        assert len(await memory.recall_by_entity(space, "Ann")) == 3  # needs none
+        assert len(await memory.recall_by_entity(space, "Ann")) == 3  # needs no vectors
         assert len(await tb.events.read(limit=1000)) == events
         embedder.error = None
         assert await tb.reembed() == 0
@@ -285,7 +283,7 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
         other.error = None
         await memory.recall_by_topic(space, "tea")
         await tb.jobs.drain()
-        assert await vector_counts(tb, space) == {"new": 9}  # it rests
+        assert await vector_counts(tb, space) == {"new": 9}  # still pausing
         tb._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "tea")
         await tb.jobs.drain()
@@ -293,7 +291,7 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
 
 
 class RejectingEmbedder(HashEmbedder):
-    """Refuses texts with a word in it, and whatever comes with them."""
+    """Rejects texts with a given word, and all other texts of the same call."""
 
     calls = 0
 
@@ -304,7 +302,7 @@ class RejectingEmbedder(HashEmbedder):
         return await super().embed(texts, query=query)
 
 
-async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejected_text_does_not_prevent_other_vectors(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "tellback")
     many_texts = [f"Otters, {n} of them." for n in range(300)]
     many_texts[3] = many_texts[299] = many_texts[150] = "A rejected text."
@@ -324,7 +322,7 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
         for _ in range(3):
             await memory.recall_by_topic(space, "otters")
             await tb.jobs.drain()
-        assert embedder.calls - calls == 3  # the questions
+        assert embedder.calls - calls == 3  # the queries
         tb._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "otters")
         await tb.jobs.drain()
@@ -333,14 +331,14 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
         assert len(embedder.embedded) == 297
 
 
-async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
+async def test_rejected_texts_are_reported_after_all_others_are_embedded(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
     async with Tellback(url, embedder=HashEmbedder("old")) as tb:
         memory = tb.user("ann").memory
         await memory.add_atoms(
-            (await memory.create_space()).id, [{"text": "A rejected text."}, {"text": "More poison."}]
+            (await memory.create_space()).id, [{"text": "A rejected text."}, {"text": "Another rejected text."}]
         )
         space = await create_space_with_atoms(tb)
     async with Tellback(url, embedder=RejectingEmbedder("new")) as tb:
@@ -352,7 +350,7 @@ async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
 
 
 @pytest.mark.parametrize("retryable", [True, False])
-async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
+async def test_an_unavailable_embedder_is_not_called_for_every_text(
     tmp_path: Path, retryable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
@@ -390,7 +388,7 @@ INVALID_OUTPUTS: list[Any] = [
 
 
 @pytest.mark.parametrize("embedder_output", INVALID_OUTPUTS, ids=repr)
-async def test_what_an_embedder_gives_that_is_not_vectors_is_as_nothing(
+async def test_results_that_are_not_vectors_count_as_failures(
     embedder_output: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class InvalidEmbedder(HashEmbedder):
@@ -407,7 +405,7 @@ async def test_what_an_embedder_gives_that_is_not_vectors_is_as_nothing(
         assert "without vectors" in caplog.text
 
 
-async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None:
+async def test_lists_of_any_length_are_accepted_as_vectors(tmp_path: Path) -> None:
     class ListEmbedder(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             rows = (await super().embed(texts, query=query)).tolist()
@@ -423,7 +421,7 @@ async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None
         assert any(hit.parts.get("meaning") for hit in result)
 
 
-async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recall(
+async def test_a_read_only_store_does_not_start_a_backfill_at_every_recall(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "tellback.db"
@@ -443,7 +441,7 @@ async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recal
         assert caplog.text.count("Background task failed") == 1
 
 
-async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
+async def test_a_space_deleted_during_backfill_does_not_stop_the_others(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Tellback(url, embedder=HashEmbedder("old")) as tb:
@@ -459,11 +457,11 @@ async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
 
     embedder = SpaceDeletingEmbedder("new")
     async with Tellback(url, embedder=embedder) as tb:
-        doomed.append(spaces.pop(1))  # another than the one being embedded
+        doomed.append(spaces.pop(1))  # not the one being embedded
         assert await tb.reembed() == 18
         assert len(embedder.embedded) == 18
     async with Tellback(url, embedder=SpaceDeletingEmbedder("newer")) as tb:
-        doomed.append(spaces.pop(0))  # the very one
+        doomed.append(spaces.pop(0))  # the one being embedded
         assert await tb.reembed() == 9
     async with Tellback(url, embedder=HashEmbedder("newest")) as tb:
         memory = tb.user("maya").memory
@@ -473,8 +471,9 @@ async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
     assert "Background task failed" not in caplog.text
 
 
-async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path) -> None:
-    """The embedder breaks its promise: its vectors cannot be compared, but everything is still found by its words."""
+async def test_other_dimensions_under_the_same_name_break_nothing(tmp_path: Path) -> None:
+    """An embedder must not change its dimensions. If it does, its vectors cannot be compared, but texts are still found
+    by their words."""
     path = tmp_path / "tellback.db"
     for dimensions in (4, 8, 2):
         async with Tellback(path, embedder=HashEmbedder("new", dimensions)) as tb:
@@ -485,12 +484,12 @@ async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path
             await found_by_words(tb, space)
             result = await memory.recall_by_topic(space, f"Carl keeps {dimensions} bees", 100)
             assert result.atoms[0].text == f"Carl keeps {dimensions} bees."
-            # A question's vector is only ever compared with those as long as itself.
+            # A query's vector is only compared with vectors of the same length.
             for hit in result:
                 assert np.isfinite(hit.score)
 
 
-async def test_without_an_embedder_everything_has_the_same_shape(url: str) -> None:
+async def test_results_without_an_embedder_have_the_same_shape(url: str) -> None:
     async with Tellback(url) as tb:
         space = await create_space_with_atoms(tb)
         with_vectors = await tb.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
@@ -512,7 +511,7 @@ async def test_without_an_embedder_everything_has_the_same_shape(url: str) -> No
             assert_same_result(warm, await other.user("maya").memory.recall_by_topic(space, "otters", 100, now=now))
 
 
-async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_a_slow_embedder_does_not_delay_closing(tmp_path: Path, monkeypatch: Any) -> None:
     from tellback import concurrency
 
     monkeypatch.setattr(concurrency, "GRACE_SECONDS", 0.05)
@@ -528,7 +527,7 @@ async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path,
         await found_by_words(tb, space)
 
 
-async def test_a_conversation_that_grows_is_embedded_once(tmp_path: Path) -> None:
+async def test_a_growing_conversation_is_embedded_once(tmp_path: Path) -> None:
     embedder = HashEmbedder()
     async with Tellback(tmp_path / "r.db", embedder=embedder) as tb:
         maya = tb.user("maya")

@@ -1,4 +1,4 @@
-"""A space that is held and kept up to date answers as one that is read anew, after any sequence of calls."""
+"""A cached space that is kept up to date gives the same results as a newly loaded one, after any sequence of calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     class CachedSpaceMachine(RuleBasedStateMachine):
-        """One Tellback stays open and answers between any changes; others are opened to compare with it."""
+        """One Tellback stays open and recalls between changes; others are opened for comparison."""
 
         atoms = Bundle("atoms")
         entities = Bundle("entities")
@@ -66,7 +66,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
                 return None
 
         async def run_in_other_opening(self, operation: Any) -> Any:
-            """Done by another opening of the same file."""
+            """Run an operation in another Tellback on the same file."""
             async with Tellback(path, embedder=self.embedder, clock=self.clock) as other:
                 return await operation(other.user("maya").memory)
 
@@ -147,7 +147,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
                 ]
 
             cached = runner.run(answers(self.user.memory))
-            # What is missing is made up for in the background: both must see it, or neither.
+            # Missing vectors are backfilled in the background: both must see them, or neither.
             runner.run(self.tb.jobs.drain())
             cached = runner.run(answers(self.user.memory))
             fresh = runner.run(self.run_in_other_opening(answers))
@@ -158,9 +158,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     return CachedSpaceMachine
 
 
-def test_no_sequence_of_calls_makes_a_held_space_differ_from_one_read_anew(
-    tmp_path: Path, loop: asyncio.Runner
-) -> None:
+def test_a_cached_space_equals_a_newly_loaded_one_after_any_calls(tmp_path: Path, loop: asyncio.Runner) -> None:
     example_settings = settings(
         max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
     )

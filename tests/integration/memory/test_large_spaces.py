@@ -1,4 +1,5 @@
-"""Spaces too large to be held, on PostgreSQL: the server finds what is worth ranking, and nothing that may not be."""
+"""Spaces too large for the cache, on PostgreSQL: the server finds the candidates, and only those that may be
+recalled."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ KINDS = ("FACT", "EPISODE")
 
 @pytest.fixture(autouse=True)
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 200 atoms, a search gives a tenth."""
+    """Limit a search to a tenth of 200 atoms."""
     monkeypatch.setattr(recall_service, "MAX_CANDIDATES", 20)
 
 
@@ -44,7 +45,7 @@ async def large(url: str, **options: Any) -> AsyncIterator[Tellback]:
 
 
 async def create_large_space(tb: Tellback) -> tuple[Memory, str]:
-    """200 atoms: each animal once at each place, on its own day; and the same of another user."""
+    """Create 200 atoms: each animal once at each place, on separate days; and the same for another user."""
     for user in ("ben", "maya"):
         memory = tb.user(user).memory
         space = await memory.create_space()
@@ -74,7 +75,7 @@ QUESTIONS = [
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
 @pytest.mark.parametrize("embedder", ["static", None])
-async def test_the_best_answer_is_the_one_that_is_best_of_all(
+async def test_the_best_hit_of_a_search_is_the_best_of_the_whole_space(
     ready_postgres_url: str, search: SearchKind, embedder: str | None
 ) -> None:
     async with large(ready_postgres_url, embedder=embedder) as tb:
@@ -113,7 +114,7 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_every_filter_is_kept(ready_postgres_url: str, search: SearchKind) -> None:
+async def test_every_filter_applies_to_a_search(ready_postgres_url: str, search: SearchKind) -> None:
     async with large(ready_postgres_url) as tb:
         memory, space = await create_large_space(tb)
         tb.store.memories._engine.search = search
@@ -145,7 +146,7 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: SearchKind)
         assert {best.text, new.text} <= set(texts(line))
         line = await memory.recall_timeline(space, query="otter chapel", limit=500, include_superseded=False)
         assert best.text not in texts(line)
-        # As was known before, what is now over was not.
+        # As known before, an atom that has ended now had not ended.
         line = await memory.recall_timeline(
             space, query="otter chapel", limit=500, from_=later + DAY, known_at=known_at
         )
@@ -195,7 +196,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, search: SearchKind) -> None:
+async def test_no_query_breaks_the_server_search(ready_postgres_url: str, search: SearchKind) -> None:
     async with large(ready_postgres_url) as tb:
         memory, space = await create_large_space(tb)
         tb.store.memories._engine.search = search
@@ -212,7 +213,7 @@ async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, se
             await memory.find_entity_by_name(space, None, name)
 
 
-async def test_a_space_that_grows_too_large_while_it_is_held_is_searched(ready_postgres_url: str) -> None:
+async def test_a_cached_space_that_grows_too_large_is_searched(ready_postgres_url: str) -> None:
     async with large(ready_postgres_url) as tb:
         memory = tb.user("maya").memory
         space = (await memory.create_space()).id
@@ -224,7 +225,7 @@ async def test_a_space_that_grows_too_large_while_it_is_held_is_searched(ready_p
         assert tb._memory.space_cache.nbytes == 0
 
 
-async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
+async def test_neighbouring_turns_of_a_hit_are_included(ready_postgres_url: str) -> None:
     async with large(ready_postgres_url) as tb:
         maya = tb.user("maya")
         memory = maya.memory
@@ -249,7 +250,7 @@ async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresSe
     postgres_server.psql("CREATE ROLE plain_owner LOGIN", database)
     postgres_server.psql("GRANT tellback_app TO plain_owner", database)
     try:
-        # A login without the right to install it.
+        # A login that may not install the extension.
         async with large(ready_postgres_url.replace("//postgres@", "//plain_owner@")) as tb:
             assert tb.store.memories._engine.search == "words"
             memory = tb.user("maya").memory
@@ -263,10 +264,8 @@ async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresSe
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(
-    ready_postgres_url: str, search: SearchKind
-) -> None:
-    """Far more is about Rex, and said of him, than a search gives."""
+async def test_a_topic_about_a_frequent_entity_is_found(ready_postgres_url: str, search: SearchKind) -> None:
+    """Far more atoms mention Rex than a search returns."""
     async with large(ready_postgres_url) as tb:
         memory = tb.user("maya").memory
         space = (await memory.create_space()).id
@@ -290,7 +289,7 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(
             assert len(await memory.recall_by_entity(space, name, 15)) == 15
 
 
-async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(ready_postgres_url: str) -> None:
+async def test_a_timeline_includes_the_chains_of_its_hits(ready_postgres_url: str) -> None:
     async with large(ready_postgres_url) as tb:
         memory, space = await create_large_space(tb)
         clock: Any = tb.clock

@@ -1,4 +1,4 @@
-"""Several openings of one store: what one writes, the others recall next."""
+"""Several Tellbacks on one store: the changes of one are recalled by the others."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.integration.memory.helpers import NOON, Clock, assert_valid_result, t
 
 ROOT = Path(__file__).parents[3]
 WORDS = ("added", "deleted", "deleting")
-"""What a writing process says it did, or is about to do."""
+"""The actions that a writing process reports before or after it takes them."""
 
 
-async def test_what_one_opening_changes_the_other_recalls_next(url: str) -> None:
+async def test_changes_of_one_process_are_recalled_by_another(url: str) -> None:
     async with Tellback(url) as first_rc, Tellback(url) as second_rc:
         writer, reader = first_rc.user("maya").memory, second_rc.user("maya").memory
         space = await writer.create_space()
@@ -58,8 +58,8 @@ async def test_what_one_opening_changes_the_other_recalls_next(url: str) -> None
         assert len(second_rc._memory.space_cache) == 0
 
 
-async def test_many_write_while_others_recall(url: str) -> None:
-    clock = Clock()  # it stands still: what supersedes begins at the moment of every recall
+async def test_concurrent_writes_and_recalls(url: str) -> None:
+    clock = Clock()  # it stands still: a new atom starts at the time of every recall
     async with Tellback(url, clock=clock) as first_rc, Tellback(url, clock=clock) as second_rc:
         memories = [first_rc.user("maya").memory, second_rc.user("maya").memory]
         space = await memories[0].create_space()
@@ -114,10 +114,10 @@ async def test_many_write_while_others_recall(url: str) -> None:
 
 
 @pytest.mark.parametrize("atoms", [50_000, 3])
-async def test_a_supersede_beside_a_recall_is_seen_whole_or_not_at_all(
+async def test_a_recall_sees_a_concurrent_supersede_completely_or_not_at_all(
     ready_postgres_url: str, monkeypatch: pytest.MonkeyPatch, atoms: int
 ) -> None:
-    """Another opening commits between any two statements of what a recall reads."""
+    """Another Tellback commits between any two statements of a recall."""
     clock = Clock()
     async with (
         Tellback(ready_postgres_url, embedder=None, clock=clock, memory_atoms=atoms) as reading,
@@ -150,7 +150,7 @@ async def test_a_supersede_beside_a_recall_is_seen_whole_or_not_at_all(
 
 
 class _Interrupted:
-    """A connection on which something happens after each statement."""
+    """A connection that runs a function after each statement."""
 
     def __init__(self, connection: Any, on_fetch: Any) -> None:
         self._connection = connection
@@ -163,7 +163,7 @@ class _Interrupted:
 
 
 async def _killed_writer(url: str, space_id: str, wait: float) -> list[dict[str, Any]]:
-    """A process that writes until it is killed; gives what it had acknowledged."""
+    """Run a process that writes until it is killed; return what it had acknowledged."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -196,7 +196,7 @@ async def _killed_writer(url: str, space_id: str, wait: float) -> list[dict[str,
     return outputs
 
 
-async def test_a_writer_killed_in_the_middle_leaves_recall_right(url: str) -> None:
+async def test_recall_is_correct_after_a_writer_is_killed(url: str) -> None:
     rng = random.Random()
     async with Tellback(url) as tb:
         memory = tb.user("maya").memory

@@ -1,4 +1,4 @@
-"""What holds for any history: one atom of a chain at every moment, and the same recall on both kinds of store."""
+"""Properties of any history: one valid atom of a chain at any time, and the same recall on all stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ no_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
     wait_hours=st.lists(st.integers(0, 3), min_size=8, max_size=8),
     statuses=st.booleans(),
 )
-def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
+def test_exactly_one_atom_of_a_chain_is_valid_at_any_two_times(
     start_days: list[int], wait_hours: list[int], statuses: bool
 ) -> None:
     async def run() -> None:
@@ -40,7 +40,7 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
             chain = [await memory.add_atom(space.id, "Lives at 0.", valid_from=NOON + start_days[0] * DAY)]
             known_times = [clock.now]
             for n, day in enumerate(start_days[1:], 1):
-                clock.advance(wait_hours[n - 1] * HOUR)  # 0: at the same moment
+                clock.advance(wait_hours[n - 1] * HOUR)  # 0: at the same time
                 if statuses:
                     await memory.archive_atom(chain[-1].id)
                     await memory.restore_atom(chain[-1].id)
@@ -75,7 +75,7 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
     deleted_numbers=st.lists(st.integers(0, 6), min_size=1, max_size=6, unique=True),
     is_clock_moving=st.booleans(),
 )
-def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
+def test_a_chain_without_deleted_atoms_equals_one_that_never_had_them(
     start_days: list[int], lengths: list[int | None], deleted_numbers: list[int], is_clock_moving: bool
 ) -> None:
     async def run() -> None:
@@ -99,7 +99,7 @@ def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
                     else:
                         new_atom = await memory.add_atom(space, **fields)
                     chain.append(new_atom.id)
-                if n == len(start_days) // 2:  # held while it changes
+                if n == len(start_days) // 2:  # cached while it changes
                     await memory.recall_by_topic(full_space, "Lives")
             for n in deleted_numbers:
                 if n < len(start_days):
@@ -164,7 +164,7 @@ questions = st.fixed_dictionaries(
 
 
 class Replica:
-    """One store, on which the same is done as on the other; numbers stand for ids."""
+    """One of two stores on which the same operations run; numbers replace ids."""
 
     def __init__(self, tb: Tellback, user: str, clock: Clock) -> None:
         self.memory = tb.user(user).memory
@@ -196,7 +196,7 @@ class Replica:
             pass
 
     async def answers(self, question: dict[str, Any]) -> list[tuple[str, int, list[Any]]]:
-        """What is recalled, in every mode, with numbers for ids."""
+        """Return the results of every recall mode, with numbers instead of ids."""
         numbers = {id: number for number, id in enumerate(self.ids)}
         query = question["query"]
         common = {key: question[key] for key in ("known_at", "now", "category_names") if key in question}
@@ -230,7 +230,7 @@ class Replica:
 
 
 @pytest.mark.parametrize("embedder", ["static", None])
-def test_both_kinds_of_store_recall_the_same_in_the_same_order(
+def test_all_stores_recall_the_same_in_the_same_order(
     tmp_path: Path, ready_postgres_url: str, embedder: str | None
 ) -> None:
     with asyncio.Runner() as runner:
@@ -268,12 +268,12 @@ def test_both_kinds_of_store_recall_the_same_in_the_same_order(
                 runner.run(tb.close())
 
 
-async def test_what_is_held_is_what_would_be_read_anew_after_an_import(tmp_path: Path) -> None:
+async def test_a_cached_space_equals_a_newly_loaded_one_after_an_import(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as tb:
         memory = tb.user("maya").memory
         space = await memory.create_space()
-        for part in range(5):  # the larger ones are taken in by a thread
+        for part in range(5):  # larger changes are applied in a thread
             texts = [f"{WORDS[n % 13]} {WORDS[n * part % 11]} {n}" for n in range(50 + 130 * part)]
             await memory.add_atoms(space.id, [{"text": text, "valid_from": NOON} for text in texts])
             warm = await memory.recall_by_topic(space.id, "a heron on the sofa", 5000)

@@ -1,4 +1,4 @@
-"""Extraction by a real model: a real tokenizer, real decoding under our schema, real answers."""
+"""Extraction with a real model: a real tokenizer, real constrained decoding, real output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model() -> BoundedModel:
 
 
 async def attempted(awaitable: Awaitable[Done]) -> Done | ExtractionError:
-    """What came of it, be it that the model could not be understood."""
+    """Return the result of a job, even if the output of the model was invalid."""
     try:
         return await awaitable
     except ExtractionError as error:
@@ -42,7 +42,7 @@ async def attempted(awaitable: Awaitable[Done]) -> Done | ExtractionError:
 
 
 def check_answers(model: BoundedModel) -> None:
-    """Each answer that is whole fits the schema that was asked for."""
+    """Check that each complete answer fits the requested schema."""
     for request, reply in model.exchanges:
         assert request.output_schema is not None
         if reply.stop_reason == "end_turn":
@@ -51,7 +51,7 @@ def check_answers(model: BoundedModel) -> None:
             assert reply.stop_reason == "max_tokens"
 
 
-async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel) -> None:
+async def test_a_real_model_extracts_memories_from_a_conversation(model: BoundedModel) -> None:
     model.exchanges.clear()
     extractor = LlmExtractor(model, retries=1)
     async with Tellback(":memory:", extractor=extractor) as tb:
@@ -70,7 +70,7 @@ async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel
     check_answers(model)
     assert len(used) == len(model.exchanges) <= 2
     assert all(call.input_tokens and call.output_tokens and call.model == Path(model.model).stem for call in used)
-    if job.status is JobStatus.FAILED:  # it is a very small model, and may not be understood
+    if job.status is JobStatus.FAILED:  # the model is very small, so its output may be invalid
         assert job.raw_output == model.exchanges[-1][1].text
         return
     assert job.status is JobStatus.DONE
@@ -81,7 +81,7 @@ async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel
         assert user_message_ids & set(each.source_message_ids)
 
 
-async def test_a_real_model_judges_what_is_known(model: BoundedModel) -> None:
+async def test_a_real_model_compares_facts_with_known_atoms(model: BoundedModel) -> None:
     model.exchanges.clear()
     known_atoms = (make_atom("atom_1", "User lives in Paris."), make_atom("atom_2", "User likes tea."))
     outcome = await attempted(
@@ -96,7 +96,7 @@ async def test_a_real_model_judges_what_is_known(model: BoundedModel) -> None:
     assert decision.atom_id in (None, "atom_1", "atom_2")
 
 
-async def test_the_event_loop_goes_on_while_the_model_works(model: BoundedModel) -> None:
+async def test_the_model_does_not_block_the_event_loop(model: BoundedModel) -> None:
     working = asyncio.ensure_future(model.complete("Say hello."))
     tick_count = 0
     while not working.done():

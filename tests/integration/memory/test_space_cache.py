@@ -1,4 +1,4 @@
-"""The spaces held in a process: bounded, built once, and right again after whatever went wrong."""
+"""The space cache of a process: bounded, loaded once, and correct after any failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def create_filled_space(tb: Tellback, count: int, name: str = "maya") -> t
 
 
 def count_reads(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The versions that were asked to be gone on from."""
+    """Record the versions from which changes are loaded."""
     refreshes: list[int] = []
     memories: Any = tb.store.memories
     changes = memories.changes
@@ -38,7 +38,7 @@ def count_reads(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return refreshes
 
 
-async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
+async def test_the_cache_stays_within_its_bound_and_evicted_spaces_still_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "tellback.db"
@@ -46,7 +46,7 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
         memory, space = await create_filled_space(tb, 50)
         await memory.recall_by_topic(space, "heron")
         space_bytes = tb._memory.space_cache.nbytes
-        assert space_bytes > 50 * 256 * 2  # at the least, the vectors
+        assert space_bytes > 50 * 256 * 2  # the vectors alone
     max_bytes = 4 * space_bytes
     async with Tellback(path, memory_bytes=max_bytes) as tb:
         spaces = [await create_filled_space(tb, 50, f"user {n}") for n in range(12)]
@@ -60,13 +60,13 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
                 assert space_cache.nbytes <= max_bytes
         assert 1 <= len(space_cache) <= 5
         refreshes = count_reads(tb, monkeypatch)
-        for memory, space in spaces[-2:]:  # the last ones used are held
+        for memory, space in spaces[-2:]:  # the last ones used are cached
             await memory.recall_by_topic(space, "heron 7")
         assert refreshes == []
         memory, space = spaces[0]
         await memory.recall_by_topic(space, "heron 7")
         assert refreshes == [-1]
-        for memory, space in (spaces[-1], spaces[0]):  # using one keeps it: the others go first
+        for memory, space in (spaces[-1], spaces[0]):  # a used space stays, and others are evicted first
             await memory.recall_by_topic(space, "heron 7")
         assert refreshes == [-1]
     for bytes in (0, 1):
@@ -76,7 +76,7 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
             assert len(tb._memory.space_cache) <= 1
 
 
-async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None:
+async def test_the_size_of_a_growing_space_is_updated(tmp_path: Path) -> None:
     async with Tellback(tmp_path / "tellback.db") as tb:
         memory, space = await create_filled_space(tb, 10)
         sizes = []
@@ -96,7 +96,7 @@ async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None
         assert len(tb._memory.space_cache) == 0
 
 
-async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_first_recalls_load_a_space_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(tmp_path / "tellback.db") as tb:
         memory, space = await create_filled_space(tb, 400)
         refreshes = count_reads(tb, monkeypatch)
@@ -107,7 +107,7 @@ async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, m
             assert f"heron {n} " in result.atoms[0].text
 
 
-async def test_a_recall_that_is_cancelled_anywhere_leaves_the_space_usable(tmp_path: Path) -> None:
+async def test_a_space_is_usable_after_a_recall_is_cancelled_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as tb:
         _, space = await create_filled_space(tb, 600)
@@ -125,7 +125,7 @@ async def test_a_recall_that_is_cancelled_anywhere_leaves_the_space_usable(tmp_p
             assert len(tb._memory.space_cache) == 1
 
 
-async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
+async def test_waiting_recalls_load_the_space_again_after_a_failed_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = SpaceView.apply
@@ -135,7 +135,7 @@ async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
         nonlocal failures
         if failures:
             failures -= 1
-            # Half of it is in, as if memory had run out on the way.
+            # Half of the changes are applied, as if memory had run out.
             apply(self, SpaceChanges(-1, changes.last_seq, changes.atoms[: len(changes.atoms) // 2]))
             self.rows.pop()
             raise MemoryError("no more")
@@ -155,7 +155,7 @@ async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
         assert len(await memory.recall_by_topic(space, "heron 5", 100)) == 20
 
 
-async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
+async def test_a_store_error_is_raised_and_the_next_recall_is_correct(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Tellback(tmp_path / "tellback.db") as tb:
@@ -182,7 +182,7 @@ async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
         assert result.total_candidates == 32
 
 
-async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_recall_does_not_evict_the_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(tmp_path / "tellback.db") as tb:
         memory, space = await create_filled_space(tb, 30)
         await memory.recall_by_topic(space, "heron")
@@ -205,7 +205,7 @@ async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, mo
         assert refreshes[0] > 0
 
 
-async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_change_does_not_block_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views_module, "INLINE_ATOMS", 10)
     async with Tellback(tmp_path / "tellback.db") as tb:
         memory, space = await create_filled_space(tb, 300)
@@ -220,9 +220,7 @@ async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monk
         assert len(await memory.recall_by_topic(space, "heron 9", 1000)) == 300
 
 
-async def test_what_is_held_is_counted_also_if_ranking_it_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_size_is_updated_even_if_ranking_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(tmp_path / "tellback.db") as tb:
         memory, space = await create_filled_space(tb, 30)
 

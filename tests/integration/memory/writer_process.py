@@ -1,6 +1,6 @@
 """A program that writes into a space until it is killed: `python -m tests.integration.memory.writer_process URL SPACE`.
 
-It prints a line of JSON for what it is about to do where that matters, and for what the store has acknowledged.
+It prints a line of JSON for each acknowledged change, and before some changes.
 """
 
 from __future__ import annotations
