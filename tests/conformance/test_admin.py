@@ -1,4 +1,4 @@
-"""`user.admin`: everything of a user comes out, in any form, and everything goes."""
+"""`user.admin`: exports contain all data of a user, and erasures delete it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_json_file_has_the_same_content_as_the_dict(admin: Admin, tmp_pa
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_a_conversation_that_closes_by_itself_is_exported(tb: Tellback, tmp_path: Path) -> None:
+async def test_an_automatically_closed_conversation_is_exported(tb: Tellback, tmp_path: Path) -> None:
     nadia = tb.user("nadia")
     await nadia.conversations.create("chat", close_after=3_600)
     export = await nadia.admin.export_user_data()
@@ -174,7 +174,7 @@ async def test_a_cancelled_export_leaves_nothing_behind(admin: Admin, tmp_path: 
     assert list(folder.iterdir()) == []
 
 
-async def test_what_makes_no_sense_is_refused(admin: Admin, tmp_path: Path) -> None:
+async def test_invalid_arguments_raise(admin: Admin, tmp_path: Path) -> None:
     for arguments, problem in (
         ({"to": tmp_path / "maya.csv"}, "does not end in .json or .zip"),
         ({"to": tmp_path / "maya.json", "format": "csv"}, "'json' or 'zip'"),
@@ -253,7 +253,7 @@ def test_export_and_erasure_work_synchronously(tmp_path: Path) -> None:
 
 
 class BlockingExtractor:
-    """An extractor that waits until it is let go."""
+    """An extractor that waits until the test releases it."""
 
     def __init__(self) -> None:
         self.started_users: set[str] = set()
@@ -287,7 +287,7 @@ async def test_erasing_a_user_does_not_stop_jobs_of_other_users(url: str) -> Non
 
 
 class TestAcrossProcesses:
-    """Two openings of one store; of memory there is only one."""
+    """Open a store twice; a store in memory only once."""
 
     @pytest.fixture(params=["sqlite", "postgres"])
     def url(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
@@ -314,6 +314,6 @@ class TestAcrossProcesses:
         views = other._opened_memory.space_cache
         await maya.admin.delete_user_data(confirm=True)
         async with asyncio.timeout(20):
-            while len(views) > 1:  # noqa: ASYNC110 - nobody tells
+            while len(views) > 1:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.05)
         assert await other.user("omar").memory.get_space(omars_space.id) is not None

@@ -1,4 +1,4 @@
-"""What the client gives is what the in-process handle gives: one story, told through both."""
+"""The client returns the same as the in-process handle: all steps run through both."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tellback.server import create_app
 from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import Tool
 
-# What is served is the same on a file and in memory: the file stands for both.
+# The server behaves the same on a file and in memory, so the file is enough.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 ID = re.compile(r"\b(conv|msg|turn|ms|atom|ent|bind|job|call)_[0-9a-f]{2,}\b")
 
 
 class ValueNormalizer:
-    """Values without what differs between two tellings: ids are numbered as they appear, moments have no time."""
+    """Normalizes values of two runs: ids are numbered in order of appearance, dates are replaced."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
@@ -64,7 +64,7 @@ async def error_of(awaitable: Any, kind: type[TellbackError]) -> dict[str, Any]:
 
 
 async def run_scenario(user: Any) -> list[Any]:
-    """A life: what is said, remembered, superseded and asked for. Gives everything that was given back."""
+    """Run a sequence of all operations and return their results."""
     conversations, memory = user.conversations, user.memory
     conversation = await conversations.create(
         "support", "Refund", session_id="s-1", metadata={"plan": "fr\u00e9e"}, close_after=3_600
@@ -203,7 +203,9 @@ async def client(tb: Tellback) -> AsyncIterator[TellbackClient]:
     await http.aclose()
 
 
-async def test_a_story_is_the_same_through_both(tb: Tellback, client: TellbackClient) -> None:
+async def test_all_operations_return_the_same_through_the_client_and_in_process(
+    tb: Tellback, client: TellbackClient
+) -> None:
     local, remote = (
         await run_scenario(tb.user("maya", "acme", "web")),
         await run_scenario(client.user("maya m\u00fcller/\u4f60%20")),
@@ -222,7 +224,7 @@ def _renamed(value: Any) -> Any:
     return [_renamed(each) for each in value] if isinstance(value, list) else value
 
 
-async def test_values_are_equal_to_those_in_the_process(tb: Tellback, client: TellbackClient) -> None:
+async def test_values_equal_those_in_process(tb: Tellback, client: TellbackClient) -> None:
     remote, local = client.user("maya"), tb.user("maya", "acme", "web")
     conversation = await remote.conversations.create("chat", close_after=timedelta(minutes=5))
     assert await local.conversations.get(conversation.id) == conversation
@@ -238,7 +240,7 @@ async def test_values_are_equal_to_those_in_the_process(tb: Tellback, client: Te
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_tools_of_a_turn_run_where_the_client_is(tb: Tellback, client: TellbackClient, is_streamed: bool) -> None:
+async def test_tools_of_a_turn_run_in_the_client(tb: Tellback, client: TellbackClient, is_streamed: bool) -> None:
     calls_run: list[tuple[int, int]] = []
 
     def add(x: int, y: int) -> int:
@@ -299,7 +301,7 @@ USAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("names", USAGES)
-async def test_usage_is_kept_in_whatever_names_it_comes(tb: Tellback, client: TellbackClient, names: str) -> None:
+async def test_usage_is_stored_under_all_known_names(tb: Tellback, client: TellbackClient, names: str) -> None:
     usage, stored = USAGES[names], []
     for user in (tb.user("maya", "acme", "web"), client.user("tom")):
         conversations = user.conversations
@@ -353,12 +355,12 @@ STEPS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_what_is_refused_is_refused_alike(tb: Tellback, client: TellbackClient, step: str) -> None:
+async def test_invalid_arguments_raise_the_same_error(tb: Tellback, client: TellbackClient, step: str) -> None:
     local, remote = tb.user("maya", "acme", "web"), client.user("maya")
     assert await outcome(STEPS[step](local)) == await outcome(STEPS[step](remote))
 
 
-async def test_nothing_is_asked_for_where_the_limit_is_nothing(tb: Tellback, client: TellbackClient) -> None:
+async def test_a_limit_of_zero_returns_nothing(tb: Tellback, client: TellbackClient) -> None:
     maya = client.user("maya")
     space = await maya.memory.create_space("x")
     await maya.memory.create_entity(space.id, "PERSON", "Ana")

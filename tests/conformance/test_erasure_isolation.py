@@ -1,4 +1,4 @@
-"""Whatever users of overlapping names did, erasing one changes nothing for others, and leaves nothing of that one."""
+"""Erasing one user deletes all data of this user and changes nothing for users with similar ids."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 
 class RandomUser:
-    """What one user does, by chance."""
+    """Random actions of one user."""
 
     def __init__(self, tb: Tellback, user: User, rng: random.Random) -> None:
         self.tb, self.user, self.rng = tb, user, rng
@@ -88,7 +88,7 @@ class RandomUser:
         del self.atoms[id]
 
     async def create_binding_of_user(self) -> None:
-        # Never about another alone: such a binding goes with the one it is about.
+        # Never only about another user: such a binding is deleted with that user.
         user_ids = self.rng.choice([(self.user.scope.user_id,), ("a", "b"), (ANY,), ("a", ANY)])
         scopes = [ConversationScope("chat", user_id) for user_id in user_ids]
         await create_binding(self.tb.store, self.user.scope, *scopes, space_ids=tuple(self.spaces[:1]))
@@ -131,7 +131,7 @@ async def export(tb: Tellback, user: User) -> bytes:
 
 
 async def check(tb: Tellback, script: list[tuple[int, int]], erased: int, seed: int) -> None:
-    number = next(_numbers)  # the store is the same for all examples: each has tenants of its own
+    number = next(_numbers)  # all examples share the store and use separate tenants
     users = [tb.user(user, tenant_id=f"{tenant}{number}", app_id=app) for tenant, app, user in SCOPES]
     rng = random.Random(seed)
     random_users = [RandomUser(tb, user, rng) for user in users]

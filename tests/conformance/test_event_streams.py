@@ -1,4 +1,4 @@
-"""The feed over HTTP on every store: what was missed comes first, then what happens, each once and to its owner."""
+"""The feed over HTTP on every store: missed events first, then new ones, each once and only to its user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tellback.server import ServerSettings, create_app
 from tests.support.http_server import running_server
 from tests.support.sse import Frame, next_frame, open_stream
 
-# What is served is the same on a file and in memory: the file stands for both.
+# The server behaves the same on a file and in memory, so the file is enough.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 MESSAGE_APPENDED = "message.appended"
@@ -35,7 +35,7 @@ async def ids(frames: AsyncIterator[Frame], count: int) -> list[int]:
     return [int((await next_frame(frames, MESSAGE_APPENDED)).id or 0) for _ in range(count)]
 
 
-async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(tb: Tellback, server: str) -> None:
+async def test_a_feed_resumes_and_belongs_to_one_user(tb: Tellback, server: str) -> None:
     secret = (await tb.keys.create("user", tenant_id="acme", user_id="maya")).secret
     headers = {"Authorization": f"Bearer {secret}"}
     await append_messages(tb, "maya", "acme", "one", "two")

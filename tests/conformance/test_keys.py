@@ -17,7 +17,7 @@ from tellback.types.ids import utc_now
 DAY = timedelta(days=1)
 
 
-async def test_a_secret_opens_what_its_key_is_for(tb: Tellback) -> None:
+async def test_a_secret_yields_its_key(tb: Tellback) -> None:
     created = await tb.keys.create("user", name="Phone", tenant_id="acme", app_id="web", user_id="maya", rate_limit=9)
     assert re.fullmatch(r"tb_[0-9a-f]{28}_[\w-]{43}", created.secret)
     assert created.secret.split("_")[1] == created.key.id.removeprefix("key_")
@@ -56,7 +56,7 @@ def damaged_secrets(created: NewApiKey) -> list[Any]:
     ]
 
 
-async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(tb: Tellback) -> None:
+async def test_a_malformed_secret_is_rejected_and_not_repeated(tb: Tellback) -> None:
     created = await tb.keys.create()
     for wrong in damaged_secrets(created):
         with pytest.raises(NotAuthenticatedError) as caught:
@@ -65,7 +65,7 @@ async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(tb: Tellba
     assert await tb.keys.check(created.secret) == created.key
 
 
-async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(tb: Tellback) -> None:
+async def test_a_wrong_secret_and_an_unknown_key_raise_the_same_error(tb: Tellback) -> None:
     created, unknown_secret = await tb.keys.create(), "tb_" + "0" * 28 + "_" + "x" * 43
     messages = set()
     for wrong in (unknown_secret, created.secret[:31] + "_" + "x" * 43):
@@ -75,7 +75,7 @@ async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(tb: Tellback
     assert len(messages) == 1
 
 
-async def test_a_key_expires_at_its_moment(tb: Tellback) -> None:
+async def test_a_key_expires_at_expires_at(tb: Tellback) -> None:
     now = utc_now()
     tb.clock = lambda: now
     created = [await tb.keys.create(expires_at=end) for end in (DAY, now + DAY, (now + DAY).isoformat())]
@@ -89,7 +89,7 @@ async def test_a_key_expires_at_its_moment(tb: Tellback) -> None:
             await tb.keys.check(each.secret)
 
 
-async def test_a_revoked_key_opens_nothing_at_once(tb: Tellback) -> None:
+async def test_a_revoked_key_is_rejected_immediately(tb: Tellback) -> None:
     created, other = await tb.keys.create(), await tb.keys.create()
     await tb.keys.check(created.secret)
     revoked = await tb.keys.revoke(created.key.id)
@@ -111,7 +111,7 @@ async def test_keys_of_another_tenant_are_neither_listed_nor_revoked(tb: Tellbac
     assert await tb.keys.check(globex.secret) == globex.key
 
 
-async def test_keys_of_an_erased_user_open_nothing_at_once(tb: Tellback) -> None:
+async def test_keys_of_an_erased_user_are_rejected_immediately(tb: Tellback) -> None:
     created, app = await tb.keys.create("user", user_id="maya"), await tb.keys.create()
     await tb.keys.check(created.secret)
     maya = tb.user("maya").admin
@@ -142,13 +142,13 @@ async def test_keys_of_an_erased_user_open_nothing_at_once(tb: Tellback) -> None
         ({"expires_at": timedelta.max}, "expires_at"),
     ],
 )
-async def test_a_key_that_makes_no_sense_is_refused(tb: Tellback, kwargs: dict[str, Any], words: str) -> None:
+async def test_invalid_key_arguments_raise(tb: Tellback, kwargs: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         await tb.keys.create(**kwargs)
     assert await tb.keys.list() == []
 
 
-async def test_ids_that_nothing_can_have_are_unknown(tb: Tellback) -> None:
+async def test_impossible_key_ids_are_not_found(tb: Tellback) -> None:
     bad: Any
     for bad in ("nothing", "\x00", "\ud800", None, 7):
         assert await tb.keys.get(bad) is None
@@ -156,7 +156,7 @@ async def test_ids_that_nothing_can_have_are_unknown(tb: Tellback) -> None:
             await tb.keys.revoke(bad)
 
 
-async def test_many_may_check_and_revoke_at_once(tb: Tellback) -> None:
+async def test_concurrent_checks_and_revocations_work(tb: Tellback) -> None:
     created = [await tb.keys.create() for _ in range(10)]
     assert await asyncio.gather(*(tb.keys.check(each.secret) for each in created * 5)) == [
         each.key for each in created * 5
@@ -166,7 +166,7 @@ async def test_many_may_check_and_revoke_at_once(tb: Tellback) -> None:
     assert all(isinstance(each, NotAuthenticatedError) for each in found)
 
 
-def test_keys_can_be_had_from_synchronous_code() -> None:
+def test_keys_work_from_synchronous_code() -> None:
     with Tellback(":memory:", worker=False) as tb:
         created = tb.keys.create()
         assert tb.keys.check(created.secret) == created.key

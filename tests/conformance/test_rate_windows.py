@@ -1,4 +1,4 @@
-"""Whoever takes from a shared limit in whichever order, no window grants more than there is."""
+"""Windows of a shared rate limit never grant more than the limit, in any order of requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture
 def stores(url: str, loop: asyncio.Runner) -> Iterator[list[Store]]:
-    """The storage opened twice, where that is possible."""
+    """Open the storage twice, if possible."""
     open_stores = [open_store(url) for _ in range(1 if url == ":memory:" else 2)]
     for store in open_stores:
         loop.run(store.open())
@@ -40,10 +40,10 @@ def stores(url: str, loop: asyncio.Runner) -> Iterator[list[Store]]:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(requests=takes)
-def test_one_after_the_other_all_that_is_left_is_granted(
+def test_sequential_requests_are_granted_up_to_the_limit(
     stores: list[Store], loop: asyncio.Runner, requests: list[tuple[str, int, int, int]]
 ) -> None:
-    number = next(_numbers)  # the storage is the same for all examples
+    number = next(_numbers)  # all examples share the storage
 
     async def check() -> None:
         granted_totals: Counter[tuple[str, int]] = Counter()
@@ -57,7 +57,7 @@ def test_one_after_the_other_all_that_is_left_is_granted(
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(requests=takes, limit=st.integers(1, 40))
-def test_all_at_once_never_more_than_there_is_and_nothing_is_left_unused(
+def test_concurrent_requests_use_exactly_the_limit(
     stores: list[Store], loop: asyncio.Runner, requests: list[tuple[str, int, int, int]], limit: int
 ) -> None:
     number = next(_numbers)

@@ -1,4 +1,4 @@
-"""The REST interface on each kind of store: memory from a conversation to its erasure, and nobody else's."""
+"""The REST API on each kind of store: memory from a conversation to its erasure, and isolation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tellback.wire.operation import Operation
 from tellback.wire.operations import OPERATIONS
 from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
-# What is served is the same on a file and in memory: the file stands for both.
+# The server behaves the same on a file and in memory, so the file is enough.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 
-async def test_what_was_said_is_remembered_recalled_and_corrected(tb: Tellback) -> None:
+async def test_a_conversation_is_remembered_recalled_and_corrected(tb: Tellback) -> None:
     async with rest_client(tb, "maya", role="app", tenant="acme") as client:
         space = expect_json(await client.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
         scope = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
@@ -75,14 +75,16 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(tb: Tellback) 
 
 
 @pytest.mark.parametrize("path", ["ai-conversations/{id}/run-turn", "ai-agents/{id}/invoke"])
-async def test_a_key_for_a_path_of_any_length_is_no_failure(tb: Tellback, path: str) -> None:
-    id = "".join(hashlib.sha512(str(number).encode()).hexdigest() for number in range(50))  # databases press texts
+async def test_an_idempotency_key_works_for_paths_of_any_length(tb: Tellback, path: str) -> None:
+    id = "".join(
+        hashlib.sha512(str(number).encode()).hexdigest() for number in range(50)
+    )  # random, because databases compress texts
     async with rest_client(tb, "maya") as client:
         answer = await client.post("/" + path.format(id=id), json={}, headers={"Idempotency-Key": "k-1"})
     assert answer.status_code == 422, answer.text
 
 
-async def test_names_that_no_index_takes_are_refused_or_found_again(tb: Tellback) -> None:
+async def test_names_too_wide_for_an_index_are_rejected_or_found(tb: Tellback) -> None:
     wide = "".join(
         chr(0x10000 + int(hashlib.sha256(str(number).encode()).hexdigest()[:4], 16)) for number in range(500)
     )
@@ -93,7 +95,7 @@ async def test_names_that_no_index_takes_are_refused_or_found_again(tb: Tellback
     assert len({each.json().get("id") for each in answers}) == 1
 
 
-async def test_every_list_has_an_end_and_repeats_nothing(tb: Tellback) -> None:
+async def test_every_list_ends_and_repeats_nothing(tb: Tellback) -> None:
     maya = tb.user("maya")
     spaces = [await maya.memory.create_space(f"space {n}") for n in range(5)]
     atoms = await maya.memory.add_atoms(spaces[0].id, [{"text": f"Fact {n}"} for n in range(5)])
@@ -129,7 +131,7 @@ async def test_every_list_has_an_end_and_repeats_nothing(tb: Tellback) -> None:
 
 
 async def made_by_maya(tb: Tellback) -> dict[str, str]:
-    """Something of every kind, by what it is called in paths and bodies."""
+    """Create one object of every kind; return the ids by the letters of the paths below."""
     maya = tb.user("maya", tenant_id="acme", app_id="web")
     space = await maya.memory.create_space("secret")
     entity = await maya.memory.create_entity(space.id, "PERSON", "Secret")
@@ -174,7 +176,7 @@ LETTERS = {
     "binding": "b",
     "job": "j",
 }
-"""The id of each kind: small letters are another's, capital ones the caller's own."""
+"""The letter of each kind: lower case for another user's id, upper case for the caller's."""
 
 BODY_IDS: dict[str, Any] = {
     "aliasId": "e",
@@ -186,12 +188,12 @@ BODY_IDS: dict[str, Any] = {
     "sourceConversationId": "c",
     "sourceMessageIds": ["m"],
 }
-"""The fields of bodies that name something of the user's."""
+"""Body fields that contain ids of the user's objects."""
 
 FREE_IDS = {"sessionId", "templateId", "toolUseId", "traceId"}
-"""Ids that callers choose."""
+"""Ids that callers choose themselves."""
 
-# What the table does not say: ids beside others, in lists, and by what they are called.
+# Cases that the table does not cover: ids combined with others, in lists, and names.
 CROSS_SCOPE_REQUESTS: list[tuple[str, str, Any]] = [
     ("GET", "/ai-memory/spaces/{s}/entities/by-name?name=Secret", None),
     ("POST", "/ai-memory/entities/{e}/merge", {"aliasId": "f"}),
@@ -215,7 +217,7 @@ CROSS_SCOPE_REQUESTS: list[tuple[str, str, Any]] = [
 
 
 def operations_on_ids() -> list[Operation[..., Any]]:
-    """The operations of the table that a user calls with ids of their own things."""
+    """Return the operations that take ids of the user's objects."""
     return [
         each
         for each in OPERATIONS.values()
@@ -224,19 +226,19 @@ def operations_on_ids() -> list[Operation[..., Any]]:
 
 
 def body_examples() -> dict[str, dict[str, Any]]:
-    """A body for each operation that takes one: the example in its OpenAPI description."""
+    """Return the example body of each operation, from OpenAPI."""
     paths = create_app(Tellback(":memory:")).openapi()["paths"]
     found = [operation for methods in paths.values() for operation in methods.values() if "requestBody" in operation]
     return {each["operationId"]: each["requestBody"]["content"]["application/json"]["example"] for each in found}
 
 
 def table_requests() -> list[tuple[str, str, Any]]:
-    """Requests with another's id: each in a path, and each in a body with the caller's own ids in the path."""
+    """Build requests with another user's id: in each path, and in each body with own ids in the path."""
     requests: list[tuple[str, str, Any]] = []
     bodies = body_examples()
     for operation in operations_on_ids():
         letters = {name: f"{{{LETTERS[kind]}}}" for name, kind in operation.path_kinds.items()}
-        unwanted = {*BODY_IDS, "provider"}  # which is the model's, and this server has none
+        unwanted = {*BODY_IDS, "provider"}  # belongs to the model, and this server has none
         body = {name: each for name, each in bodies.get(operation.name, {}).items() if name not in unwanted}
         fields = body_fields(operation)
         assert {name for name in fields if name.endswith(("Id", "Ids"))} <= BODY_IDS.keys() | FREE_IDS, operation.name
@@ -256,7 +258,7 @@ def table_requests() -> list[tuple[str, str, Any]]:
 
 
 def body_fields(operation: Operation[..., Any]) -> dict[str, bool]:
-    """The fields of an operation's body, and whether each must be there."""
+    """Return the fields of an operation's body, and whether they are required."""
     if operation.body_model is None:
         return {}
     return {camel(name): each.is_required() for name, each in operation.body_model.model_fields.items()}
@@ -275,7 +277,7 @@ def fill_ids(value: Any, ids: dict[str, str]) -> Any:
     [("maya", "other", "web"), ("maya", "acme", "other"), ("omar", "acme", "web")],
     ids=["tenant", "app", "user"],
 )
-async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, user: str, tenant: str, app: str) -> None:
+async def test_ids_of_another_scope_are_not_found_in_any_place(url: str, user: str, tenant: str, app: str) -> None:
     async with Tellback(url, embedder=None, worker=False) as tb:
         secret = await made_by_maya(tb)
         async with rest_client(tb, user, role="admin", tenant=tenant, app=app) as client:
@@ -294,13 +296,13 @@ async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, us
 
 
 async def snapshot(user: User) -> dict[str, Any]:
-    """All that is kept of a user."""
+    """Return all stored data of a user."""
     export = await user.admin.export_user_data()
     return {name: value for name, value in export.items() if name != "exported_at"}
 
 
 @pytest.mark.parametrize("strange_text", ["%00", "%FF", "%ED%A0%80", "%F0%9F%8C%B1", "'%20OR%201=1--", "x" * 5_000])
-async def test_no_text_in_a_path_or_a_query_breaks_the_store(tb: Tellback, strange_text: str) -> None:
+async def test_arbitrary_text_in_paths_and_queries_causes_no_store_error(tb: Tellback, strange_text: str) -> None:
     space = await tb.user("maya").memory.create_space()
     async with rest_client(tb) as client:
         for path in (

@@ -1,4 +1,4 @@
-"""`/ai-admin` on every store: a user's data come out and go, and an operator sees one app and nothing else."""
+"""`/ai-admin` on every store: export, erasure, and admin operations on a single app."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tellback.wire.values import ErasedWire, JobWire, UsageRecordWire, UsageTota
 from tests.support.http_server import app_client
 from tests.support.user_data import create_user_data
 
-# What is served is the same on a file and in memory: the file stands for both.
+# The server behaves the same on a file and in memory, so the file is enough.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 WORD = "Zanzibar"
@@ -39,7 +39,7 @@ async def maya(tb: Tellback) -> User:
 
 
 async def client(tb: Tellback, app: Any, role: ApiKeyRole, user: str | None = None) -> httpx2.AsyncClient:
-    """A client with a key for acme."""
+    """Yield a client with a key for acme."""
     fixed = user if role == "user" else None
     created = await tb.keys.create(role, tenant_id="acme", user_id=fixed)
     return app_client(app, created.secret, None if role == "user" else user)
@@ -57,7 +57,7 @@ async def test_an_export_is_the_same_as_in_process(tb: Tellback, app: Any, maya:
     assert "Madrid" not in answer.text
 
 
-async def test_an_export_comes_as_a_zip_too(tb: Tellback, app: Any, maya: User) -> None:
+async def test_an_export_can_be_a_zip(tb: Tellback, app: Any, maya: User) -> None:
     async with await client(tb, app, "app", "maya") as caller:
         answer = await caller.get("/ai-admin/export", params={"format": "zip"})
     assert answer.headers["content-type"] == "application/zip"
@@ -67,7 +67,7 @@ async def test_an_export_comes_as_a_zip_too(tb: Tellback, app: Any, maya: User) 
         assert WORD.encode() in archive.read("atoms.jsonl")
 
 
-async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(tb: Tellback, app: Any, maya: User) -> None:
+async def test_an_erasure_deletes_the_users_data_and_keeps_that_of_others(tb: Tellback, app: Any, maya: User) -> None:
     async with await client(tb, app, "user", "maya") as caller:
         answer = await caller.post("/ai-admin/delete", json={"confirm": True}, headers={"Idempotency-Key": "once"})
     assert answer.status_code == 200
@@ -91,7 +91,7 @@ async def test_an_admin_exports_and_erases_any_user_of_the_app(tb: Tellback, app
     assert (await maya.admin.export_user_data())["conversations"]
 
 
-async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(tb: Tellback, app: Any, maya: User) -> None:
+async def test_users_see_their_own_usage_and_admins_that_of_the_app(tb: Tellback, app: Any, maya: User) -> None:
     async with await client(tb, app, "user", "maya") as caller:
         [own_usage] = (await caller.get("/ai-admin/usage")).json()["items"]
         [total] = (await caller.get("/ai-admin/usage/totals")).json()["items"]
@@ -107,7 +107,7 @@ async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(tb: Tellback,
     assert [each["userId"] for each in omars_usage] == ["omar"]
 
 
-async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(tb: Tellback, app: Any, maya: User) -> None:
+async def test_an_admin_manages_only_the_jobs_of_the_app(tb: Tellback, app: Any, maya: User) -> None:
     await tb.jobs.drain(30)
     [foreign, *_] = await tb.jobs.list(tenant_id="globex")
     async with await client(tb, app, "admin") as admin:
@@ -125,7 +125,7 @@ async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(tb: Tellback,
         assert (await admin.get(f"/ai-admin/jobs/{foreign.id}")).status_code == 404
 
 
-async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(tb: Tellback, app: Any, maya: User) -> None:
+async def test_an_admin_manages_only_the_bindings_of_the_app(tb: Tellback, app: Any, maya: User) -> None:
     [foreign] = await tb.bindings.list("globex")
     async with await client(tb, app, "admin") as admin:
         found = (await admin.get("/ai-admin/bindings")).json()["items"]
@@ -144,7 +144,7 @@ async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(tb: Tellb
     assert (await tb.bindings.list("globex"))[0].enabled
 
 
-async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_stay_open(tb: Tellback, app: Any) -> None:
+async def test_close_stale_closes_only_conversations_of_the_app(tb: Tellback, app: Any) -> None:
     acme_conversations = [await tb.user(name, "acme").conversations.create("chat") for name in ("maya", "omar", "maya")]
     globex_conversation = await tb.user("maya", "globex").conversations.create("chat")
     closed: list[str] = []
@@ -162,7 +162,7 @@ async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_sta
     assert still_open.is_open
 
 
-async def test_a_replay_queues_jobs_of_the_app_page_by_page(tb: Tellback, app: Any, maya: User) -> None:
+async def test_a_replay_queues_jobs_of_the_app_in_pages(tb: Tellback, app: Any, maya: User) -> None:
     await tb.jobs.drain(30)
     before = len(await tb.jobs.list(tenant_id="globex", status="queued"))
     async with await client(tb, app, "admin") as admin:

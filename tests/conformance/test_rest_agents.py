@@ -1,4 +1,4 @@
-"""Agents with routes by REST, and requests that come again, on every store."""
+"""Agents with routes over REST, and repeated requests, on every store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tellback.server import ServerSettings, create_app
 from tellback.testing import FunctionModel
 from tests.support.http_server import app_client
 
-# What is served is the same on a file and in memory: the file stands for both.
+# The server behaves the same on a file and in memory, so the file is enough.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 KEY = {"Idempotency-Key": "k"}
@@ -24,7 +24,7 @@ def app(tb: Tellback) -> Any:
     return create_app(tb, ServerSettings(), agents=[Agent("Plain", model=model)], opens=False)
 
 
-async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(tb: Tellback, app: Any) -> None:
+async def test_a_session_continues_for_its_user_and_is_not_found_by_others(tb: Tellback, app: Any) -> None:
     body = {"sessionId": "web-42", "message": "Hi"}
     for tenant in ("acme", "globex"):
         created = await tb.keys.create("user", tenant_id=tenant, user_id="maya")
@@ -45,7 +45,7 @@ async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(tb: Tellb
         assert (await omar.get("/ai-agents/Plain/sessions")).json()["items"] == []
 
 
-async def test_a_turn_with_a_key_is_taken_once(tb: Tellback, app: Any) -> None:
+async def test_a_turn_with_an_idempotency_key_runs_once(tb: Tellback, app: Any) -> None:
     created = await tb.keys.create("user", user_id="maya")
     async with app_client(app, created.secret) as maya:
         answers = [await maya.post("/ai-agents/Plain/respond", json={"message": "Hi"}, headers=KEY) for _ in range(2)]

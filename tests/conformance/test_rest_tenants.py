@@ -1,6 +1,6 @@
-"""Nobody reaches what is another's by REST: of another tenant, another app, or another user of the same one.
+"""No request reaches data of another tenant, another app, or another user of the same app.
 
-The requests are made for every operation that the contract has, with another's id in each place that takes one.
+The requests cover every operation of the OpenAPI document, with another user's id in each field that accepts an id.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPERATIONS = operations(DOCUMENT)
 
 WITHOUT_A_CREDENTIAL = frozenset({"live", "ready", "read_metrics"})
 
-# Where an id of another's is as good as a name that nobody has, or is a name that one gives oneself.
+# Fields in which another user's id means an unknown name, or a name that callers choose.
 OTHER_MEANING = {
     ("recall_by_entity", "entityIdOrName"),
     ("recall_timeline", "entityIdOrName"),
@@ -47,7 +47,7 @@ OTHER_MEANING = {
 
 @dataclass
 class Intruder:
-    """Someone with a valid credential, and things of their own."""
+    """A caller with a valid credential and own data."""
 
     sample_data: SampleData
     role: ApiKeyRole
@@ -76,7 +76,7 @@ def app(tb: Tellback) -> Any:
 async def create_user_with_key(
     tb: Tellback, app: Any, scope: tuple[str, str, str], role: ApiKeyRole, word: str
 ) -> tuple[SampleData, str]:
-    """Someone with one of everything, and the secret of a key of theirs."""
+    """A user with one object of every kind, and the secret of the user's key."""
     tenant, app_id, user = scope
     sample_data = await create_sample_data(tb, tb.user(user, tenant, app_id), word)
     key_user = user if role == "user" else None
@@ -110,12 +110,12 @@ async def intruders(tb: Tellback, app: Any, victim: SampleData) -> AsyncIterator
         yield found
 
 
-def test_every_place_that_takes_an_id_is_tried() -> None:
+def test_every_id_field_is_tested() -> None:
     assert {each.id: missing_places(DOCUMENT, each) for each in OPERATIONS if missing_places(DOCUMENT, each)} == {}
 
 
-async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
-    """So that what is refused to others is refused because it is not theirs."""
+async def test_the_test_requests_work_for_the_owner() -> None:
+    """This ensures that other callers fail only because the data is not theirs."""
     async with open_tellback(":memory:") as tb:
         app = create_app(tb, SETTINGS, agents=[flight_agent()], opens=False)
         failures = {}
@@ -132,7 +132,9 @@ async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
     assert failures == {}
 
 
-async def test_nobody_reaches_what_is_anothers(tb: Tellback, victim: SampleData, intruders: list[Intruder]) -> None:
+async def test_no_operation_reaches_another_users_data(
+    tb: Tellback, victim: SampleData, intruders: list[Intruder]
+) -> None:
     before = await snapshot(tb, victim)
     for intruder in intruders:
         for operation in OPERATIONS:
@@ -142,7 +144,7 @@ async def test_nobody_reaches_what_is_anothers(tb: Tellback, victim: SampleData,
 
 
 async def try_everything(operation: Operation, intruder: Intruder, victim: SampleData) -> None:
-    """Put another's id in each place, one by one and in all of them."""
+    """Yield requests with another user's id in each field, and in all fields."""
     tries: list[tuple[IdPlace, ...]] = [(place,) for place in operation.places]
     for stolen in [*tries, operation.places] if len(tries) != 1 else tries:
         answer = await intruder.ask(**operation.request(make_id_chooser(intruder.sample_data, victim, stolen)))
@@ -159,7 +161,7 @@ async def try_everything(operation: Operation, intruder: Intruder, victim: Sampl
 def make_id_chooser(
     own: SampleData, others: SampleData | None = None, stolen: tuple[IdPlace, ...] = ()
 ) -> Callable[[IdPlace, str], str]:
-    """One's own things in a request, and another's in some places."""
+    """Build a request with own ids, and another user's ids in some fields."""
 
     def choose_id(place: IdPlace, kind: str) -> str:
         is_stolen = others is not None and place in stolen and kind not in ("word", "user")
@@ -169,14 +171,14 @@ def make_id_chooser(
 
 
 def is_refused(operation: Operation, place: IdPlace, intruder: Intruder) -> bool:
-    """Whether an id in that place must be of something that is there."""
+    """Whether the id in that field must exist."""
     if operation.id == "respond":
-        return not intruder.is_of_another_app  # in one app a session's id is one user's
+        return not intruder.is_of_another_app  # session ids are unique per app
     return (operation.id, place.name) not in OTHER_MEANING
 
 
 async def snapshot(tb: Tellback, sample_data: SampleData) -> dict[str, Any]:
-    """All that is kept of someone, and what is about them."""
+    """Return all data of a user, and data about the user."""
     export = await sample_data.user.admin.export_user_data()
     scope = sample_data.user.scope
     app_scope: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id}
@@ -189,7 +191,7 @@ async def snapshot(tb: Tellback, sample_data: SampleData) -> dict[str, Any]:
     }
 
 
-async def test_lists_go_on_from_no_place_of_anothers(victim: SampleData, intruders: list[Intruder]) -> None:
+async def test_cursors_of_other_users_are_rejected(victim: SampleData, intruders: list[Intruder]) -> None:
     for intruder in intruders:
         for operation in OPERATIONS:
             if "cursor" in parameters(operation):
@@ -202,7 +204,7 @@ async def test_lists_go_on_from_no_place_of_anothers(victim: SampleData, intrude
                     assert answer.status_code in (200, 403, 404, 422)
 
 
-async def test_a_users_credential_is_for_no_other_user(app: Any, tb: Tellback, victim: SampleData) -> None:
+async def test_a_users_credential_cannot_act_for_another_user(app: Any, tb: Tellback, victim: SampleData) -> None:
     before = await snapshot(tb, victim)
     secret = (await tb.keys.create("user", tenant_id="acme", user_id="omar")).secret
     async with app_client(app, secret, "maya") as client:
@@ -215,7 +217,7 @@ async def test_a_users_credential_is_for_no_other_user(app: Any, tb: Tellback, v
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_only_an_admin_names_another_user_in_a_request(
+async def test_only_an_admin_can_pass_another_users_id(
     app: Any, tb: Tellback, victim: SampleData, role: ApiKeyRole
 ) -> None:
     before = await snapshot(tb, victim)
@@ -238,7 +240,7 @@ async def test_only_an_admin_names_another_user_in_a_request(
 
 
 def user_fields_of(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
-    """How a request names the user, in each part of it that can."""
+    """Yield the ways in which a request can contain the user's id."""
     found: list[tuple[str, dict[str, Any]]] = []
     if "userId" in parameters(operation):
         found.append(("params", {"userId": "maya"}))
@@ -254,11 +256,11 @@ def user_fields_of(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
 
 
 def parameters(operation: Operation) -> set[str]:
-    """What a request can have besides a body."""
+    """Return the parameters of an operation."""
     return {each["name"] for each in operation.description["parameters"] if "name" in each}
 
 
-async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
+async def test_another_tenants_admin_gets_its_own_user_of_that_id(
     tb: Tellback, victim: SampleData, intruders: list[Intruder]
 ) -> None:
     before = await snapshot(tb, victim)
@@ -272,7 +274,7 @@ async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
     assert await snapshot(tb, victim) == before
 
 
-async def test_an_idempotency_key_gives_nobody_anothers_answer(
+async def test_an_idempotency_key_never_returns_another_users_response(
     app: Any, tb: Tellback, victim: SampleData, intruders: list[Intruder]
 ) -> None:
     secret = (await tb.keys.create("app", tenant_id="acme")).secret
@@ -288,7 +290,7 @@ async def test_an_idempotency_key_gives_nobody_anothers_answer(
     assert len(created) == 1 + len(intruders)
 
 
-async def test_events_of_others_are_never_heard(app: Any, tb: Tellback, victim: SampleData) -> None:
+async def test_events_of_other_users_are_never_sent(app: Any, tb: Tellback, victim: SampleData) -> None:
     omar = tb.user("omar", "acme")
     last_conversation = await omar.conversations.create("the-last-one")
     cases: list[tuple[ApiKeyRole, dict[str, Any], str]] = [
@@ -314,5 +316,5 @@ async def test_events_of_others_are_never_heard(app: Any, tb: Tellback, victim: 
             )
 
 
-def test_markers_are_what_a_victim_has() -> None:
+def test_the_markers_occur_in_the_victims_data() -> None:
     assert WORD not in json.dumps(DOCUMENT)

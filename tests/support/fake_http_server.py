@@ -1,6 +1,6 @@
-"""A loopback HTTP server that answers byte for byte as a test says, and remembers what it was asked.
+"""A loopback HTTP server that sends exactly the bytes a test scripts, and records the requests.
 
-Written on plain sockets, so that a test can cut a response off in the middle, keep silent, or see the client leave.
+It uses plain sockets, so that a test can cut off a response, stay silent, or see the client disconnect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class DropConnection:
 
 @dataclass(frozen=True)
 class Delay:
-    """Say nothing for a while; the client may leave meanwhile."""
+    """Stay silent for a while; the client may disconnect meanwhile."""
 
     seconds: float
 
@@ -44,7 +44,7 @@ def json_reply(body: Any, status: int = 200, **headers: str) -> Reply:
 
 
 def sse_reply(*events: Any, status: int = 200) -> Reply:
-    """Server-sent events: text goes out as it is, the rest (`Delay`, `DropConnection`) as told."""
+    """Server-sent events: text is sent unchanged; `Delay` and `DropConnection` are executed."""
     body = tuple(event.encode() if isinstance(event, str) else event for event in events)
     return Reply(status, {"content-type": "text/event-stream"}, body)
 
@@ -55,7 +55,7 @@ def data_event(data: Any, event: str | None = None) -> str:
 
 
 class FakeHttpServer:
-    """Answers requests with the replies it was given, in order, or with what `respond` makes of each."""
+    """Responds with the scripted replies in order, or with the result of `respond`."""
 
     def __init__(self, respond: Callable[[Request], Reply] | None = None) -> None:
         self._respond = respond
@@ -112,7 +112,7 @@ class FakeHttpServer:
         except (ConnectionError, asyncio.IncompleteReadError):
             self.client_left.set()
         except asyncio.CancelledError:
-            return  # the test is over; asyncio would log a cancelled handler as an error
+            return  # the test has finished; asyncio would log a cancelled handler as an error
         finally:
             writer.close()
             self._tasks.discard(task)
@@ -157,7 +157,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 
 def joined_text(deltas: Iterable[Any]) -> str:
-    """The text of a stream's text deltas."""
+    """Return the joined text deltas of a stream."""
     from tellback.types import TextDelta
 
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))

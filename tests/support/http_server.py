@@ -1,4 +1,4 @@
-"""A server of ours, to be called in process or through a real socket."""
+"""Run a Tellback server in process or on a real socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP_SECONDS = 20.0
 
 
 def app_client(app: Any, secret: str | None = None, user: str | None = None) -> httpx2.AsyncClient:
-    """A client of an app in this process, with an API key and for a user if they are given."""
+    """Return a client of an app in this process, with an optional API key and user."""
     headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
     if user is not None:
         headers["X-Tellback-User"] = quote(user, safe="")
@@ -26,7 +26,7 @@ def app_client(app: Any, secret: str | None = None, user: str | None = None) -> 
 
 
 def free_port() -> int:
-    """A port that nobody has at the moment."""
+    """Return a free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def running_server(app: Any, port: int = 0, **settings: Any) -> AsyncIterator[str]:
-    """The URL of an app on a port of this machine."""
+    """Run an app on a local port and yield its URL."""
     config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="on", **settings)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
@@ -44,7 +44,7 @@ async def running_server(app: Any, port: int = 0, **settings: Any) -> AsyncItera
             while not server.started:
                 if running.done():
                     running.result()
-                    raise RuntimeError("the server ended before it began")
+                    raise RuntimeError("the server stopped before it started")
                 await asyncio.sleep(0.01)
         [server_socket] = server.servers[0].sockets
         yield f"http://127.0.0.1:{server_socket.getsockname()[1]}"

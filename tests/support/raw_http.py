@@ -1,4 +1,4 @@
-"""HTTP by hand: bytes that no client library would send, and what comes back."""
+"""Raw HTTP: send bytes that no client library would send, and parse the response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """An answer as it came: status 0 is a connection that was closed without one."""
+    """A raw response; status 0 means that the connection was closed without one."""
 
     status: int
     headers: dict[str, str]
@@ -24,11 +24,11 @@ class RawResponse:
 
     @property
     def code(self) -> str:
-        """The code of a problem."""
+        """The code of the problem."""
         return str(self.json()["code"]) if "problem+json" in self.headers.get("content-type", "") else ""
 
     def json(self) -> Any:
-        """The body, read."""
+        """The parsed body."""
         return json.loads(self.body)
 
 
@@ -40,7 +40,7 @@ class RawConnection:
         self.writer = writer
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as they are; a server that has closed does not mind."""
+        """Send bytes; ignore that the server has closed the connection."""
         try:
             self.writer.write(data)
             await self.writer.drain()
@@ -48,7 +48,7 @@ class RawConnection:
             pass
 
     async def read_response(self, seconds: float = SECONDS) -> RawResponse:
-        """The next answer, or that the connection was closed."""
+        """Read the next response, or status 0 if the connection was closed."""
         async with asyncio.timeout(seconds):
             try:
                 head = await self.reader.readuntil(b"\r\n\r\n")
@@ -71,7 +71,7 @@ class RawConnection:
         return body
 
     async def is_closed(self, seconds: float = SECONDS) -> bool:
-        """Whether the server closes the connection, and says nothing more before it does."""
+        """Whether the server closes the connection without sending more."""
         async with asyncio.timeout(seconds):
             try:
                 return await self.reader.read(1) == b""
@@ -81,7 +81,7 @@ class RawConnection:
 
 @asynccontextmanager
 async def open_connection(url: str) -> AsyncIterator[RawConnection]:
-    """A connection to a server, which is dropped at the end."""
+    """Open a connection to a server and drop it at the end."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
@@ -91,7 +91,7 @@ async def open_connection(url: str) -> AsyncIterator[RawConnection]:
 
 
 async def send_request(url: str, data: bytes, seconds: float = SECONDS) -> RawResponse:
-    """Send bytes on a connection of their own; gives the first answer."""
+    """Send bytes on a new connection and return the first response."""
     async with open_connection(url) as connection:
         sending = asyncio.create_task(connection.send(data))
         try:
@@ -104,7 +104,7 @@ async def send_request(url: str, data: bytes, seconds: float = SECONDS) -> RawRe
 def build_request(
     method: str, path: str | bytes, body: bytes | None = None, headers: list[tuple[str, str | bytes]] | None = None
 ) -> bytes:
-    """A request in bytes, with the headers that it needs unless others of that name are given."""
+    """Build a request, with the required headers unless they are passed."""
     header_list = list(headers or [])
     names = {name.lower() for name, _ in header_list}
     if "host" not in names:
@@ -122,7 +122,7 @@ def build_request(
 
 
 def encode_chunked(*parts: bytes) -> bytes:
-    """A body in parts, as `Transfer-Encoding: chunked` has it."""
+    """Encode a body in chunks, for `Transfer-Encoding: chunked`."""
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 

@@ -1,4 +1,4 @@
-"""A server asked in process, without a socket: as anyone, or with a key of a role."""
+"""An in-process client of a server, without a socket, optionally with an API key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def rest_client(
     app: str = "default",
     settings: ServerSettings | None = None,
 ) -> AsyncIterator[RestClient]:
-    """A client of a server: for a user, with a key of that role; of an open server if there is none."""
+    """Yield a client of a server: for a user, with a key of that role, or of an open server without role."""
     secret = None
     if role is not None:
         key_user = user if role == "user" else None
@@ -37,13 +37,13 @@ async def rest_client(
 
 
 def expect_json(answer: httpx2.Response, status: int = 200) -> Any:
-    """The JSON of an answer that has that status."""
+    """Check the status and return the JSON of a response."""
     assert answer.status_code == status, f"{answer.status_code}: {answer.text[:500]}"
     return answer.json() if answer.content else None
 
 
 async def list_all(client: RestClient, path: str, **query: Any) -> list[Any]:
-    """A list to its end, page by page."""
+    """Read all pages of a list."""
     found: list[Any] = []
     cursor = None
     for _ in range(1_000):

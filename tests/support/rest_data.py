@@ -1,4 +1,4 @@
-"""A user who has one of everything that REST knows, and requests about it that are well formed."""
+"""A user with one object of every kind, and valid requests about them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KINDS = {
 
 
 class EndlessModel(FlowModel):
-    """Answers everything, for as long as it is asked. It calls the tool `lookup` when it is told to use it."""
+    """A model that answers every request, and calls the tool `lookup` when asked to."""
 
     def _answer(self, request: ChatRequest) -> Step:
         if parse_understanding_request(request) is not None or "answer" in (request.output_schema or {}).get(
@@ -53,36 +53,36 @@ class EndlessModel(FlowModel):
 
 
 def open_tellback(url: str, **kwargs: Any) -> Tellback:
-    """A Tellback whose model is endless, with an agent by its description."""
+    """Open a Tellback with this model and an agent from a spec."""
     tb = Tellback(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **kwargs)
     tb.register_agent({"name": SPEC_AGENT, "systemPrompt": "Greet {{userMessage}}."})
     return tb
 
 
 def flight_agent() -> Agent:
-    """An agent with routes."""
+    """Return an agent with routes."""
     return make_flight_agent(model=EndlessModel())[0]
 
 
 @dataclass(frozen=True, slots=True)
 class SampleData:
-    """What a user has: an id for each kind of thing, by the name of its kind."""
+    """The ids of a user's objects, by kind."""
 
     user: User
     word: str
     ids: Mapping[str, str]
 
     def id_of(self, kind: str) -> str:
-        """The id of the thing of that kind; the user's word is one too."""
+        """Return the id of that kind; the user's word is a kind as well."""
         return self.word if kind == "word" else self.ids[kind]
 
     def path(self, template: str) -> dict[str, str]:
-        """The values of a path's parameters: the user's own things."""
+        """Return the user's ids for the parameters of a path."""
         return {name: self.ids[kind] for name, kind in path_kinds(template).items()}
 
 
 def path_kinds(template: str) -> dict[str, str]:
-    """Of which kind a path's parameters are: what stands before them says it.
+    """Return the kinds of a path's parameters, from the segments before them.
 
     >>> path_kinds("/ai-memory/spaces/{space_id}/atoms")
     {'space_id': 'space'}
@@ -93,7 +93,7 @@ def path_kinds(template: str) -> dict[str, str]:
 
 
 async def create_sample_data(tb: Tellback, user: User, word: str) -> SampleData:
-    """One of everything, each with `word` in it wherever there is text."""
+    """Create one object of every kind, with `word` in all texts."""
     conversations, memory, scope = user.conversations, user.memory, user.scope
     number = crc32(word.encode())
     conversation = await conversations.create("talks", f"{word} title", f"talk-{number}", {"source": word})
@@ -112,7 +112,7 @@ async def create_sample_data(tb: Tellback, user: User, word: str) -> SampleData:
     run = await memory.run_extraction_for_conversation(closed.id, space_id=space.id)
     usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), run.id, closed.id, f"{word}-model")
     await tb.store.jobs.add_usage([usage])
-    await tb.jobs.cancel(str(run.id))  # turns would wait for what nobody does
+    await tb.jobs.cancel(str(run.id))  # otherwise turns would wait for jobs that nothing runs
     key = await tb.keys.create(
         "user", name=f"{word} phone", tenant_id=scope.tenant_id, app_id=scope.app_id, user_id=scope.user_id
     )
@@ -142,7 +142,7 @@ async def create_sample_data(tb: Tellback, user: User, word: str) -> SampleData:
 
 
 async def start_session(client: Any, data: SampleData) -> None:
-    """A session of the user with the agent that has routes; `client` is theirs."""
+    """Start a session of the user with the agent with routes; `client` belongs to the user."""
     body = {"message": f"{data.word} wants to fly", "sessionId": data.ids["session"]}
     answer = await client.post(f"/ai-agents/{AGENT}/respond", json=body)
     assert answer.status_code == 200, answer.text

@@ -1,6 +1,6 @@
-"""A well-formed request for every operation of the REST interface, about whatever things one likes.
+"""A valid request for every operation of the REST API, about any objects.
 
-In a template `$conversation` stands for the id of a conversation, and so on for the kinds of `World.ids`.
+In a template, `$conversation` is replaced by the id of a conversation; the kinds are those of `SampleData.ids`.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ QUERIES: dict[str, dict[str, str]] = {
 }
 HEADERS: dict[str, dict[str, str]] = {"create_chat_completion": {"X-Tellback-Conversation": "$conversation"}}
 ENDLESS_OPERATIONS = frozenset({"follow_events"})
-"""What never ends by itself, and is tested by a real connection."""
+"""Operations that never end, tested with a real connection."""
 
 _ID = re.compile(r"(^id|Id|Ids|IdOrName)$")
 NOT_IDS = frozenset({"traceId", "templateId", "toolUseId", "toolUseIds", "userId"})
-"""What only sounds like the id of something that is kept, and users, who are tested by themselves."""
+"""Fields that look like ids of objects but are not, and users, which have their own tests."""
 
 CHOSEN_IDS = frozenset({("create_session", "id")})
 
@@ -94,7 +94,7 @@ _KIND = re.compile(r"\$([a-z]+)")
 
 @dataclass(frozen=True, slots=True)
 class IdPlace:
-    """Where in a request an id stands."""
+    """The place of an id in a request."""
 
     part: str
     name: str
@@ -102,7 +102,7 @@ class IdPlace:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation of the contract, and the places of ids in a request for it."""
+    """An operation of the OpenAPI document, and the places of ids in its request."""
 
     id: str
     method: str
@@ -111,7 +111,7 @@ class Operation:
     places: tuple[IdPlace, ...]
 
     def request(self, choose: Callable[[IdPlace, str], str]) -> dict[str, Any]:
-        """The arguments of a client's `request`; `choose` gives the id of a kind for a place."""
+        """Return the arguments of a client's `request`; `choose` returns the id of a kind for a place."""
         path = self.path
         for name, kind in path_kinds(self.path).items():
             path = path.replace(f"{{{name}}}", choose(IdPlace("path", name), kind))
@@ -123,7 +123,7 @@ class Operation:
 
 
 def operations(document: dict[str, Any]) -> list[Operation]:
-    """All operations of a contract. Last come those that leave less, or give new things the names of others'."""
+    """Return all operations of a document. Those that delete or rename come last."""
     found = [
         Operation(each["operationId"], method.upper(), path, each, tuple(_find_places(path, each["operationId"])))
         for path, methods in document["paths"].items()
@@ -135,7 +135,7 @@ def operations(document: dict[str, Any]) -> list[Operation]:
 
 
 def missing_places(document: dict[str, Any], operation: Operation) -> list[str]:
-    """Places of ids that the contract has and the requests here have not."""
+    """Return places of ids in the document that the requests here lack."""
     known_names = {place.name for place in operation.places}
     parameters = [each for each in operation.description["parameters"] if "$ref" not in each and each["in"] != "path"]
     parameter_names = [each["name"] for each in parameters]
@@ -176,13 +176,13 @@ def _fill_template(template: Any, part: str, name: str, choose: Callable[[IdPlac
 
 
 def _properties(document: dict[str, Any], schema: dict[str, Any], seen: set[str]) -> Iterator[str]:
-    """The names of all fields of a body, at any depth."""
+    """Yield the names of all fields of a body, at any depth."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         if name not in seen:
             yield from _properties(document, document["components"]["schemas"][name], {*seen, name})
         return
-    if schema.get("title") == "ContentBlock":  # of the provider's making
+    if schema.get("title") == "ContentBlock":  # defined by the provider
         return
     for name, each in schema.get("properties", {}).items():
         yield name

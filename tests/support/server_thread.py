@@ -1,4 +1,4 @@
-"""A server in a thread of its own, for clients that are not asynchronous."""
+"""A server in its own thread, for synchronous clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNLIMITED = ServerSettings(rate_limit=None, failure_limit=None)
 
 
 class ServerThread:
-    """A Tellback in memory behind a port of this machine: `with ServerThread() as server: server.url`."""
+    """A Tellback in memory on a local port: `with ServerThread() as server: server.url`."""
 
     tb: Tellback
     app: Any
@@ -50,7 +50,7 @@ class ServerThread:
                 await self._done.wait()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Do something on the server's loop, and wait for it."""
+        """Run a coroutine on the server's loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(SECONDS)
 
     def __exit__(

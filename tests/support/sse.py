@@ -1,4 +1,4 @@
-"""Streams of a server, read as they come; and a model that speaks when a test says so."""
+"""Read streams of a server incrementally; and a model that the test controls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAIT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One event of a stream; a comment has no event."""
+    """A frame of a stream; a comment has no event."""
 
     event: str | None
     data: Any
@@ -27,7 +27,7 @@ class Frame:
 
 
 class PacedModel(ModelBase):
-    """Says what is put into `texts`, None ends it. `cancelled` tells that it was stopped before that."""
+    """A model that sends the texts put into `texts`; None ends the answer. `cancelled` is set on cancellation."""
 
     provider = "paced"
     model = "paced"
@@ -63,7 +63,7 @@ class PacedModel(ModelBase):
 async def open_stream(
     url: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> AsyncIterator[tuple[httpx2.Response, AsyncIterator[Frame]]]:
-    """A stream: its answer, and its frames as they come. Leaving the block ends the connection."""
+    """Open a stream: its response and its frames. Leaving the block closes the connection."""
     async with httpx2.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
         method = "GET" if body is None else "POST"
         async with client.stream(method, path, json=body, headers=headers) as answer:
@@ -71,7 +71,7 @@ async def open_stream(
 
 
 async def parse_frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
-    """The frames in a stream of bytes, comments too."""
+    """Parse the frames of a stream, including comments."""
     buffer = b""
     async for chunk in chunks:
         *frames, buffer = (buffer + chunk).split(b"\n\n")
@@ -91,7 +91,7 @@ def parse_frame(block: bytes) -> Frame:
 
 
 async def next_frame(frames: AsyncIterator[Frame], event: str | None) -> Frame:
-    """The next frame of that event; others before it are passed over."""
+    """Return the next frame of that event; skip others."""
     async with asyncio.timeout(WAIT_SECONDS):
         async for frame in frames:
             if frame.event == event:
@@ -100,6 +100,6 @@ async def next_frame(frames: AsyncIterator[Frame], event: str | None) -> Frame:
 
 
 async def remaining_frames(frames: AsyncIterator[Frame]) -> list[Frame]:
-    """All that comes until the stream ends."""
+    """Return all frames until the stream ends."""
     async with asyncio.timeout(WAIT_SECONDS):
         return [frame async for frame in frames]

@@ -23,14 +23,14 @@ _WRITERS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA"
 
 @cache
 def private_key(algorithm: str = "RS256", number: int = 1) -> Any:
-    """A private key; another number gives another."""
+    """Return a private key; each number has a different one."""
     if algorithm == "ES256":
         return ec.generate_private_key(ec.SECP256R1())
     return ed25519.Ed25519PrivateKey.generate() if algorithm == "EdDSA" else rsa.generate_private_key(65537, 2048)
 
 
 def public_pem(algorithm: str = "RS256", number: int = 1) -> bytes:
-    """The public key as text, which everyone has."""
+    """Return the public key as PEM text."""
     pem: bytes = (
         private_key(algorithm, number).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     )
@@ -38,18 +38,18 @@ def public_pem(algorithm: str = "RS256", number: int = 1) -> bytes:
 
 
 def jwk(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **kwargs: Any) -> dict[str, Any]:
-    """A public key as a JWK."""
+    """Return a public key as a JWK."""
     key_data = json.loads(_WRITERS[algorithm].to_jwk(private_key(algorithm, number).public_key()))
     return {**key_data, **({} if kid is None else {"kid": kid}), **kwargs}
 
 
 def jwks(*keys: dict[str, Any]) -> dict[str, Any]:
-    """Keys as a JWKS; without any, the first one's."""
+    """Return keys as a JWKS; by default the first key."""
     return {"keys": list(keys or [jwk()])}
 
 
 def settings(**kwargs: Any) -> JwtSettings:
-    """Settings that take this issuer's tokens."""
+    """Return settings that accept this issuer's tokens."""
     values = {"issuer": ISSUER, "audience": AUDIENCE, **kwargs}
     if "jwks_url" not in values:
         values.setdefault("jwks", jwks())
@@ -57,7 +57,7 @@ def settings(**kwargs: Any) -> JwtSettings:
 
 
 def claims(**kwargs: Any) -> dict[str, Any]:
-    """Claims of a good token; None leaves one out."""
+    """Return the claims of a valid token; None omits a claim."""
     now = int(time.time())
     values = {
         "iss": ISSUER,
@@ -72,13 +72,13 @@ def claims(**kwargs: Any) -> dict[str, Any]:
 
 
 def token(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **kwargs: Any) -> str:
-    """A signed token with those claims."""
+    """Return a signed token with these claims."""
     headers = {} if kid is None else {"kid": kid}
     return signed(claims(**kwargs), {"alg": algorithm, **headers}, algorithm, number)
 
 
 def signed(payload: Any, header: Any, algorithm: str = "RS256", number: int = 1) -> str:
-    """A token of any content, well signed: what a library would refuse to write as well."""
+    """Return a correctly signed token with any content, even one that a library would not create."""
     start = f"{_encode_part(payload)}" if header is None else f"{_encode_part(header)}.{_encode_part(payload)}"
     writer = jwt.get_algorithm_by_name(algorithm)
     signature = writer.sign(start.encode(), writer.prepare_key(private_key(algorithm, number)))
@@ -86,7 +86,7 @@ def signed(payload: Any, header: Any, algorithm: str = "RS256", number: int = 1)
 
 
 def unsigned(payload: Any, header: Any, signature: bytes = b"") -> str:
-    """A token with any signature."""
+    """Return a token with any signature."""
     return f"{_encode_part(header)}.{_encode_part(payload)}.{_encode_base64(signature)}"
 
 

@@ -1,4 +1,4 @@
-"""Keys that are held for some seconds: how often the store is asked, and what is never given."""
+"""The cache of API keys: number of queries, and stale keys that must not be returned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tellback.types.ids import clear_text_caches, utc_now
 
 
 class FakeKeyStore:
-    """Keys by id, and who asked for them; it may be slow, or fail."""
+    """A key store that counts reads, and may be slow or fail."""
 
     def __init__(self) -> None:
         self.keys: dict[str, StoredKey] = {}
@@ -59,7 +59,7 @@ async def test_concurrent_checks_read_the_store_once() -> None:
     key_store.open.clear()
     waiting = [asyncio.create_task(cache.get(id)) for id in ("a", "b") * 10]
     await asyncio.sleep(0)
-    waiting[0].cancel()  # whoever began it may go: others still get theirs
+    waiting[0].cancel()  # the first caller is cancelled; others still get the key
     await asyncio.sleep(0)
     key_store.open.set()
     found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -110,7 +110,7 @@ async def test_the_cache_is_bounded_and_invalid_secrets_evict_no_key(monkeypatch
     await cache.get("a")
     assert key_store.loaded_ids == []
     key_store.put("d")
-    await cache.get("d")  # the one that was not used for longest goes
+    await cache.get("d")  # the least recently used key is evicted
     await cache.get("a")
     await cache.get("b")
     assert key_store.loaded_ids == ["d", "b"]

@@ -45,7 +45,7 @@ def test_nothing():
 
 
 class Silent(Server):
-    """Runs, listens to nobody and so never becomes ready, unless it is told to be content."""
+    """A server process that never responds, unless it is configured to count as ready."""
 
     name = "Silent"
     start_seconds = 0.2
@@ -96,7 +96,7 @@ def _starts(tmp_path: Path, kind: type[Silent]) -> int:
 
 
 def _is_gone(pid: int) -> bool:
-    """Whether it has ended, if perhaps nobody has taken notice yet."""
+    """Whether the process has ended, even if it was not waited for."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -192,7 +192,7 @@ def test_all_workers_of_a_run_share_one_server(run: ServerRegistry, tmp_path: Pa
     assert len({server.pid for server in servers}) == 1
     assert servers[0].version == "1.0"
     assert _starts(tmp_path, Content) == 1
-    for worker in workers:  # whoever started it must end it, or it is lost while it runs
+    for worker in workers:  # the process that started it must end it
         worker.close()
 
 

@@ -1,4 +1,4 @@
-"""Servers for the client's tests, and what may go wrong before them."""
+"""Servers for the client's tests, and proxies that fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.http_server import running_server
 
 
 class DroppedResponses:
-    """Passes requests on, and ends the connection instead of answering the first ones that a test names."""
+    """Forwards requests, and drops the connection instead of the first responses that a test selects."""
 
     def __init__(self, app: Any, times: int) -> None:
         self._app = app
@@ -36,7 +36,7 @@ class DroppedResponses:
 
 
 class Gate:
-    """Passes requests on, or answers itself as a proxy does whose server is away."""
+    """Forwards requests, or responds like a proxy whose server is down."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -68,7 +68,7 @@ class Gate:
 async def running_client(
     tb: Tellback, wrap: Callable[[Any], Any] | None = None, *, retries: int = 2, **settings: Any
 ) -> AsyncIterator[tuple[TellbackClient, Any]]:
-    """A client of a server that is open to this machine, and what stands before it."""
+    """Yield a client of an open server behind a middleware."""
     app = create_app(tb, ServerSettings(open=True, rate_limit=None, **settings))
     served_app = app if wrap is None else wrap(app)
     async with running_server(served_app) as url, TellbackClient(url, retries=retries) as client:

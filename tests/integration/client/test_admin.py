@@ -1,4 +1,4 @@
-"""What admins do for everyone through the client, and lists that a server gives in small pages."""
+"""Admin operations on all users, and lists with small pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.http_server import running_server
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-async def test_stale_conversations_of_everyone_are_closed() -> None:
+async def test_stale_conversations_of_all_users_are_closed() -> None:
     tb = Tellback(":memory:")
     async with running_client(tb) as (client, _):
         conversations = [await tb.user(name).conversations.create("chat") for name in ("maya", "tom", "ana")]
@@ -31,7 +31,7 @@ async def test_stale_conversations_of_everyone_are_closed() -> None:
         assert await client.close_stale(0) == []
 
 
-async def test_a_replay_is_queued_for_everyone() -> None:
+async def test_a_replay_is_queued_for_all_users() -> None:
     tb = Tellback(":memory:", worker=False)
     async with running_client(tb) as (client, _):
         for name in ("maya", "tom"):
@@ -69,12 +69,12 @@ async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
             await anext(client.user("tom").memory.follow_job(job.id))
 
 
-async def test_costs_come_page_by_page() -> None:
+async def test_usage_is_read_in_pages() -> None:
     tb = Tellback(":memory:")
     async with running_client(tb, largest_page=3, page_size=2) as (client, _):
         scope = Scope("default", "default", "maya")
         records = [
-            # Two of each moment: none may be lost where a page ends between them.
+            # Two records per time: none may be lost at a page boundary.
             UsageRecord(new_id("use"), scope, "extraction", NOON + timedelta(seconds=number // 2), model="m")
             for number in range(9)
         ]
@@ -90,7 +90,7 @@ async def test_costs_come_page_by_page() -> None:
         assert await client.usage(since=NOON + timedelta(days=1)) == []
 
 
-async def test_lists_are_whole_however_small_the_pages_are() -> None:
+async def test_lists_are_complete_for_any_page_size() -> None:
     tb = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=ScriptedModel([says(f"answer {number}") for number in range(4)]))
     app = create_app(tb, ServerSettings(open=True, rate_limit=None, largest_page=3, page_size=2), agents=[agent])
@@ -129,7 +129,7 @@ def _text(event: Any) -> str:
 
 
 @pytest.mark.parametrize("id", ["a/b", "..", ".", "a?b#c", "complete", "", "\ud800"])
-async def test_a_session_or_an_agent_that_cannot_be_is_unknown(id: str) -> None:
+async def test_impossible_session_and_agent_ids_are_not_found(id: str) -> None:
     tb = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=ScriptedModel([]))
     async with (

@@ -1,4 +1,4 @@
-"""The client over real connections: what is lost on the way, what is sent again, and what a wrong address says."""
+"""The client over real connections: lost responses, retries and wrong URLs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def key(tb: Tellback, role: Any = "app", **kwargs: Any) -> str:
     return (await tb.keys.create(role, tenant_id="acme", **kwargs)).secret
 
 
-async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
+async def test_a_lost_response_does_not_repeat_a_change() -> None:
     tb = Tellback(":memory:")
     app = DroppedResponses(create_app(tb), times=0)
     async with running_server(app) as url, TellbackClient(url, await key(tb)) as client:
@@ -55,7 +55,7 @@ async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
         assert [each.id for each in await maya.conversations.messages(conversation.id)] == [message.id]
 
 
-async def test_what_may_not_be_sent_again_is_not() -> None:
+async def test_unsafe_requests_are_not_retried() -> None:
     tb = Tellback(":memory:")
     app = DroppedResponses(create_app(tb), times=0)
     async with running_server(app) as url, TellbackClient(url, await key(tb)) as client:
@@ -66,7 +66,7 @@ async def test_what_may_not_be_sent_again_is_not() -> None:
         assert app.seen == before + 1
 
 
-async def test_errors_are_those_of_the_process() -> None:
+async def test_errors_are_the_same_as_in_process() -> None:
     async with served() as (tb, url):
         async with TellbackClient(url) as anonymous_client:
             with pytest.raises(NotAuthenticatedError, match="no credential"):
@@ -82,7 +82,7 @@ async def test_errors_are_those_of_the_process() -> None:
                 await app.user().conversations.list()
 
 
-async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
+async def test_an_unreachable_or_wrong_server_is_reported() -> None:
     async with TellbackClient("http://127.0.0.1:1", "tb_x", retries=0) as client:
         with pytest.raises(RemoteUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
             await client.user("maya").conversations.list()
@@ -104,7 +104,7 @@ async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
         TellbackClient("tellback.db")
 
 
-async def test_who_asks_too_often_waits_and_goes_on_or_is_told() -> None:
+async def test_rate_limited_requests_are_retried_or_raise() -> None:
     async with served(rate_limit=None) as (tb, url):
         secret = await key(tb, rate_limit=1)
         async with TellbackClient(url, secret, retries=0) as client:
@@ -114,7 +114,7 @@ async def test_who_asks_too_often_waits_and_goes_on_or_is_told() -> None:
         assert caught.value.retry_after > 0
 
 
-async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
+async def test_deltas_are_streamed_and_closing_cancels_the_turn() -> None:
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     class SlowModel(ScriptedModel):
@@ -137,7 +137,7 @@ async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
         await asyncio.wait_for(cancelled.wait(), 10)
 
 
-async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: Any) -> None:
+async def test_the_feed_resumes_after_a_server_restart(tmp_path: Any) -> None:
     file = str(tmp_path / "tellback.db")
     port, seen = free_port(), []
     async with Tellback(file, worker=False) as tb:
@@ -146,7 +146,7 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
 
     async def follow() -> None:
         async for event in client.events.subscribe(types=["conversation.created"]):
-            seen.append(event.subject_id)  # noqa: PERF401 - as they come
+            seen.append(event.subject_id)  # noqa: PERF401 - streamed
 
     created: list[str] = []
     follow_task: asyncio.Task[None] | None = None
@@ -159,8 +159,8 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
             async with asyncio.timeout(15):
                 while seen != created:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
-            app.state.stopping.set()  # as a server that is told to end does: the feed would not end by itself
-        async with Tellback(file, worker=False) as tb:  # while the server is away
+            app.state.stopping.set()  # like a server during shutdown, since the feed would not end otherwise
+        async with Tellback(file, worker=False) as tb:  # while the server is down
             created.append((await tb.user("maya", "acme").conversations.create("chat")).id)
     assert follow_task is not None
     follow_task.cancel()
@@ -169,7 +169,7 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
     assert seen == created[:-1]
 
 
-async def test_plain_code_can_use_it_too() -> None:
+async def test_the_client_works_synchronously() -> None:
     def run_sync_chat(url: str, secret: str) -> list[str]:
         with TellbackClient(url, secret) as client:
             maya = client.user("maya")
@@ -183,7 +183,7 @@ async def test_plain_code_can_use_it_too() -> None:
         assert await asyncio.to_thread(run_sync_chat, url, await key(tb)) == ["Hello", "Hello, Maya!"]
 
 
-async def test_an_agent_with_routes_is_talked_to() -> None:
+async def test_an_agent_with_routes_responds_over_the_client() -> None:
     model = ScriptedModel([says("Where to?"), says("To Rome!")])
     tb = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=model)
@@ -216,7 +216,7 @@ async def test_an_agent_with_routes_is_talked_to() -> None:
         assert not await sessions.delete_session("web-1")
 
 
-async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
+async def test_many_open_feeds_do_not_block_other_requests() -> None:
     async with served(concurrency=None, rate_limit=None) as (tb, url):
         created = await tb.user("maya", "acme").conversations.create("chat")
         async with TellbackClient(url, await key(tb), timeout=5) as client, AsyncExitStack() as stack:
@@ -230,7 +230,7 @@ async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"close_after": None}, {"close_after": 60}, {"close_after": timedelta(days=2)}]
 )
-async def test_a_chat_closes_when_it_does_in_process(options: dict[str, Any]) -> None:
+async def test_a_chat_closes_as_in_process(options: dict[str, Any]) -> None:
     async with served(ScriptedModel([says("Hello!")] * 3)) as (tb, url), TellbackClient(url, await key(tb)) as client:
         found = []
         for maya in (tb.user("maya", "acme"), client.user("tom")):

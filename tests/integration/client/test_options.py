@@ -1,4 +1,4 @@
-"""The options of a turn mean by the client what they mean in process, or are refused with a reason."""
+"""Options of a turn have the same effect as in process, or raise with a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METHODS = ["chat", "chat_stream", "run_turn", "stream_turn"]
 
 
 class RecordingModel:
-    """A model that keeps what it was asked."""
+    """A model that records its requests."""
 
     def __init__(self) -> None:
         self.requests: list[ChatRequest] = []
@@ -91,7 +91,7 @@ MISSPELT_OPTIONS: list[Any] = [
 
 
 @pytest.mark.parametrize("options", MISSPELT_OPTIONS, ids=str)
-async def test_options_that_are_wrong_are_refused_alike(options: Any) -> None:
+async def test_invalid_options_raise_the_same_error_as_in_process(options: Any) -> None:
     tb = Tellback(":memory:", model=FunctionModel(RecordingModel()))
     async with running_client(tb) as (client, _):
         for method in METHODS:
@@ -128,7 +128,7 @@ UNSENDABLE_OPTIONS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(
     ("options", "reason"), UNSENDABLE_OPTIONS, ids=lambda each: each if isinstance(each, str) else ""
 )
-async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(options: Any, reason: str) -> None:
+async def test_unsupported_options_raise_with_a_reason(options: Any, reason: str) -> None:
     async with running_client(Tellback(":memory:", model=FunctionModel(RecordingModel()))) as (client, _):
         for method in METHODS:
             with pytest.raises(InvalidArgumentError, match=reason) as caught:
@@ -136,7 +136,7 @@ async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(opt
             assert "Extra inputs" not in str(caught.value)
 
 
-async def test_a_model_may_be_named_among_the_options() -> None:
+async def test_the_model_may_be_in_the_options() -> None:
     tb = Tellback(":memory:", model=FunctionModel(RecordingModel()))
     async with running_client(tb) as (client, _):
         for method in METHODS:
@@ -144,7 +144,7 @@ async def test_a_model_may_be_named_among_the_options() -> None:
                 await turn(client.user("maya"), method, options={"model": "gpt-nobody"})
 
 
-async def test_described_tools_may_be_among_the_options() -> None:
+async def test_tools_may_be_in_the_options() -> None:
     handled: list[str] = []
 
     def handle(name: str, arguments: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Servers that are away for a while: what waits goes on, what cannot wait says so."""
+"""Temporary outages: subscriptions resume, other calls raise."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ UNAVAILABLE_RESPONSES = {
 
 @asynccontextmanager
 async def followed_events(client: TellbackClient) -> Any:
-    """The subjects of events as they come."""
+    """Collect the subjects of events."""
     seen: list[str | None] = []
 
     async def follow() -> None:
         async for event in client.user("maya").events.subscribe(types=["conversation.created"]):
-            seen.append(event.subject_id)  # noqa: PERF401 - as they come
+            seen.append(event.subject_id)  # noqa: PERF401 - streamed
 
     task = asyncio.create_task(follow())
     yield seen, task
@@ -56,9 +56,7 @@ async def wait_until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("reason", UNAVAILABLE_RESPONSES)
-async def test_a_subscription_outlives_whatever_answers_in_the_place_of_a_server(
-    reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_subscription_survives_proxy_errors(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "RECONNECT_SECONDS", 0.02)
     tb = Tellback(":memory:")
     async with running_client(tb, Gate) as (client, gate), followed_events(client) as (seen, task):
@@ -75,14 +73,14 @@ async def test_a_subscription_outlives_whatever_answers_in_the_place_of_a_server
 
 
 @pytest.mark.parametrize("reason", UNAVAILABLE_RESPONSES)
-async def test_a_subscription_that_cannot_begin_says_why(reason: str) -> None:
+async def test_a_subscription_that_cannot_start_raises(reason: str) -> None:
     async with running_client(Tellback(":memory:"), Gate) as (client, gate):
         gate.answer = UNAVAILABLE_RESPONSES[reason]
         with pytest.raises((RemoteUnavailableError, StoreError, RateLimitedError)):
             await anext(client.user("maya").events.subscribe())
 
 
-async def test_what_may_have_been_done_is_told_at_once_and_not_sent_again() -> None:
+async def test_a_write_with_unknown_outcome_raises_without_a_retry() -> None:
     async with running_client(Tellback(":memory:"), Gate) as (client, gate):
         gate.answer = problem_response(503, "store-unavailable", '{"inDoubt": true}')
         with pytest.raises(StoreError) as caught:
@@ -91,10 +89,10 @@ async def test_what_may_have_been_done_is_told_at_once_and_not_sent_again() -> N
         assert gate.times == 1
         with pytest.raises(StoreError):
             await client.user("maya").conversations.list()
-        assert gate.times == 4, "asking again for a list does no harm"
+        assert gate.times == 4, "reading a list is repeated"
 
 
-async def test_a_turn_that_comes_too_late_is_told_so() -> None:
+async def test_a_turn_during_shutdown_raises() -> None:
     async with running_client(Tellback(":memory:")) as (client, app):
         ShutdownSignal.for_app(app).set()
         with pytest.raises(RemoteUnavailableError, match="shutting down"):
@@ -103,7 +101,7 @@ async def test_a_turn_that_comes_too_late_is_told_so() -> None:
             await anext(client.user("maya").chat_stream("Hello"))
 
 
-async def test_a_proxy_before_a_server_that_is_away_is_no_wrong_address() -> None:
+async def test_a_proxys_502_means_an_unavailable_server() -> None:
     async with running_client(Tellback(":memory:"), Gate, retries=0) as (client, gate):
         gate.answer = HTML
         with pytest.raises(RemoteUnavailableError, match="502") as caught:
@@ -112,7 +110,7 @@ async def test_a_proxy_before_a_server_that_is_away_is_no_wrong_address() -> Non
 
 
 @pytest.mark.filterwarnings("ignore")
-async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Any) -> None:
+async def test_an_interrupted_export_leaves_no_file(tmp_path: Any) -> None:
     tb = Tellback(":memory:")
     async with running_client(tb, Gate) as (client, gate):
         await tb.user("maya").conversations.create("chat", title="A title that makes it longer")

@@ -1,4 +1,4 @@
-"""Turns whose tools run where the client is: they end, they are not run twice, and what they give is whole."""
+"""Turns with client tools: they end, run tools once, and merge their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PICTURE = "iVBORw0KGgo="
 
 
 class AlwaysCallingModel:
-    """A model that calls a tool whenever it may, and counts how often it was asked."""
+    """A model that calls a tool whenever it can, and counts its calls."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -63,7 +63,7 @@ async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnResult
 
 @pytest.mark.parametrize("method", ["run_turn", "stream_turn", "chat", "chat_stream"])
 @pytest.mark.parametrize("cycles", [1, 3, None])
-async def test_a_model_that_keeps_calling_is_asked_for_an_answer(method: str, cycles: int | None) -> None:
+async def test_a_model_that_keeps_calling_tools_must_answer_at_the_limit(method: str, cycles: int | None) -> None:
     model = AlwaysCallingModel()
     async with running_client(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
         outcome = await turn(client, method, max_cycles=cycles)
@@ -73,7 +73,7 @@ async def test_a_model_that_keeps_calling_is_asked_for_an_answer(method: str, cy
     assert len(outcome.tool_invocations) == max_cycles
 
 
-async def test_the_same_is_so_in_process() -> None:
+async def test_the_same_happens_in_process() -> None:
     model = AlwaysCallingModel()
     async with Tellback(":memory:", model=FunctionModel(model)) as tb:
         maya = tb.user("maya")
@@ -83,7 +83,7 @@ async def test_the_same_is_so_in_process() -> None:
     assert (outcome.model_calls, outcome.stop_reason, len(outcome.tool_invocations)) == (4, "max_iterations", 3)
 
 
-async def test_a_model_that_will_not_answer_ends_all_the_same() -> None:
+async def test_a_turn_ends_even_if_the_model_never_answers() -> None:
     async def always_call(request: Any) -> ChatReply:
         call = ToolCall(f"call_{len(request.messages)}", "look", {"again": 1})
         return ChatReply("Wait.", tool_calls=(call,), stop_reason="tool_use")
@@ -95,7 +95,7 @@ async def test_a_model_that_will_not_answer_ends_all_the_same() -> None:
         assert (answer.status, answer.ok, answer.pending) == ("max_cycles", True, ())
 
 
-async def test_pictures_of_tools_reach_the_model() -> None:
+async def test_images_returned_by_tools_reach_the_model() -> None:
     @tool
     def camera() -> list[Any]:
         """Take a picture."""
@@ -116,7 +116,7 @@ async def test_pictures_of_tools_reach_the_model() -> None:
         assert [part.kind for part in seen[1][1]] == ["text", "image"]
 
 
-async def test_both_sides_of_a_turn_are_appended_once_if_the_answer_is_lost() -> None:
+async def test_an_appended_turn_is_stored_once_if_the_response_is_lost() -> None:
     async with running_client(Tellback(":memory:"), lambda app: DroppedResponses(app, 0)) as (client, cuts):
         conversations = client.user("maya").conversations
         conversation = await conversations.create("chat")
@@ -129,7 +129,7 @@ async def test_both_sides_of_a_turn_are_appended_once_if_the_answer_is_lost() ->
 
 @pytest.mark.parametrize("method", ["run_turn", "chat"])
 @pytest.mark.parametrize("lost_answer", [1, 2])
-async def test_a_tool_runs_once_whichever_answer_is_lost(method: str, lost_answer: int) -> None:
+async def test_a_tool_runs_once_whichever_response_is_lost(method: str, lost_answer: int) -> None:
     runs: list[str] = []
 
     @tool
@@ -165,7 +165,7 @@ async def test_a_tool_runs_once_whichever_answer_is_lost(method: str, lost_answe
 
 
 @pytest.mark.parametrize("method", ["run_turn", "chat"])
-async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_process(method: str) -> None:
+async def test_a_repeated_turn_with_a_key_returns_the_same_as_in_process(method: str) -> None:
     async def model(request: Any) -> ChatReply:
         if request.messages[-1].role == "tool":
             return ChatReply("Done.")
@@ -195,7 +195,7 @@ async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_proce
         assert [role for role, _ in results[1][1]].count("user") == 1
 
 
-async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_client_waits_for_an_equal_running_request(monkeypatch: pytest.MonkeyPatch) -> None:
     created: list[str] = []
     create = Conversations.create
 
@@ -212,7 +212,7 @@ async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch:
     assert created == ["one"]
 
 
-async def test_a_key_that_was_made_may_not_be_made_again() -> None:
+async def test_creating_an_api_key_is_not_retried() -> None:
     async with running_client(Tellback(":memory:"), lambda app: DroppedResponses(app, 1)) as (client, cuts):
         with pytest.raises(RemoteUnavailableError):
             await client.keys.create("app")

@@ -1,4 +1,4 @@
-"""Programs that use the client are checked by their types: arguments, results, and what there is not."""
+"""The client's types are checked: arguments, results and missing attributes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # without a cache, on a busy machine
+@pytest.mark.timeout(300)  # slow without a cache
 def test_a_type_checker_knows_the_clients_methods(tmp_path: Path) -> None:
     program = Path(__file__).parent / "typed_program.py"
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(program)]

@@ -1,4 +1,4 @@
-"""A small program with the client, as a user's type checker sees it: `test_typing` checks it."""
+"""A small program that `test_typing` checks with mypy, like a user's program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tellback.types.messages import ToolCall
 
 
 async def main(url: str, api_key: str) -> None:
-    """Call what there is, and say what each call gives."""
+    """Call the client's methods and declare the types of their results."""
     async with TellbackClient(url, api_key, timeout=30) as client:
         maya = client.user("maya")
         space = await maya.memory.create_space("goals", once=True)
@@ -57,7 +57,7 @@ async def main(url: str, api_key: str) -> None:
 
 
 async def misuse(client: TellbackClient) -> None:
-    """Calls that a type checker must refuse: an ignored error that is none is an error."""
+    """Calls that a type checker must reject; an unused ignore is an error."""
     maya = client.user("maya")
     await maya.memory.create_space(3)  # type: ignore[arg-type]
     await maya.memory.create_space(twice=True)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""`tellback serve` in a process of its own."""
+"""`tellback serve` in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW_MODEL = ("--agents", "tests.support.served_models:install")
 
 
 class ServerProcess:
-    """A server that runs, where it is, and what it wrote."""
+    """A running server, its URL and its output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -85,7 +85,7 @@ class ServerProcess:
 
 @asynccontextmanager
 async def running_process(*arguments: str, **environment: str) -> AsyncIterator[ServerProcess]:
-    """A server that answers, and that is ended with the block."""
+    """Run a server in a `with` block."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *arguments,
@@ -104,7 +104,7 @@ async def running_process(*arguments: str, **environment: str) -> AsyncIterator[
 
 
 async def failed_start(*arguments: str, **environment: str) -> str:
-    """What a server says that ends with code 2 instead of serving."""
+    """Return the output of a server that exits with code 2."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *arguments,

@@ -1,7 +1,7 @@
-"""The server keeps its contract: whatever is sent, the answer is one that OpenAPI declares, and never a failure.
+"""The server matches its OpenAPI document: every response to arbitrary requests is declared, and none is a server
+error.
 
-`TELLBACK_CONTRACT_EXAMPLES` sends more: that many requests to each operation, by chance instead of the same ones, and
-as an admin as well as with an app's key.
+`TELLBACK_CONTRACT_EXAMPLES` sends that many random requests to each operation, as an app and as an admin.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECONDS = 20
 Case = schemathesis.Case[Any]
 
 _GUARDED = ("X-Tellback-User", "X-Request-Id")
-"""Headers that are read before any operation: they are fixed here, and tested where they are read."""
+"""Headers that are read before any operation. They are fixed here and have their own tests."""
 
 _REFUSALS = ["400", "403", "404", "409", "413", "414", "415", "422", "431"]
 
@@ -40,7 +40,7 @@ _numbers = itertools.count(1)
 
 
 def document() -> dict[str, Any]:
-    """The contract, but for what is the same for all operations."""
+    """The OpenAPI document without the parts that all operations share."""
     app = create_app(Tellback(":memory:"), ServerSettings(), agents=[flight_agent()])
     found: dict[str, Any] = app.openapi()
     for methods in found["paths"].values():
@@ -53,14 +53,14 @@ def document() -> dict[str, Any]:
 
 
 def _events(operation: dict[str, Any]) -> None:
-    """An event stream is checked event by event, while OpenAPI 3.1 has words for the whole text only."""
+    """Validate an event stream event by event; OpenAPI 3.1 can only describe the whole text."""
     media = operation["responses"].get("200", {}).get("content", {}).get("text/event-stream")
     if media is not None:
         media["schema"] = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "data")}}
 
 
 def config() -> SchemathesisConfig:
-    """The same requests at each run, unless more are wanted."""
+    """Use the same requests in each run, unless more are requested."""
     generation: dict[str, Any] = {"database": "none", "max-examples": EXAMPLES or 3, "deterministic": not EXAMPLES}
     return SchemathesisConfig.from_dict(
         {
@@ -78,7 +78,7 @@ schema = schemathesis.openapi.from_dict(document(), config=config())
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends requests, where to, and what is theirs."""
+    """A caller: its client and its sample data."""
 
     url: str
     sample_data: SampleData
@@ -88,7 +88,7 @@ class Caller:
     checked: set[str]
 
     def headers(self, path: str) -> dict[str, str]:
-        """Those of a role, or of the one that the path is for."""
+        """Return the caller of a role, or of the role that the path needs."""
         role = self.role or ("admin" if path.startswith("/ai-admin") else "app")
         return {"Authorization": f"Bearer {self.secrets[role]}", "X-Tellback-User": "maya"}
 
@@ -118,14 +118,14 @@ def caller(server: ServerThread, request: pytest.FixtureRequest) -> Iterator[Cal
 
 
 @schema.parametrize()
-def test_every_operation_answers_as_declared(case: Case, caller: Caller) -> None:
+def test_every_operation_responds_as_declared(case: Case, caller: Caller) -> None:
     make_real(case, caller.sample_data)
     excluded: list[Any] = [positive_data_acceptance]
     if case.operation.label in caller.checked:
         excluded.append(ignored_auth)
     headers = caller.headers(case.path)
     response = case.call(caller.url, caller.session, headers, timeout=SECONDS)
-    if "idempotency-replayed" in response.headers:  # what went with it the first time is what counts
+    if "idempotency-replayed" in response.headers:  # the first request with a key counts
         excluded.append(negative_data_rejection)
     sent: dict[str, Any] = {"base_url": caller.url, "session": caller.session, "headers": headers}
     case.validate_response(response, headers=headers, excluded_checks=excluded, transport_kwargs=sent)
@@ -148,7 +148,7 @@ _FIELDS = {
 
 
 def make_real(case: Case, sample_data: SampleData) -> None:
-    """Put ids and names of things that are there in the place of most that were made up."""
+    """Replace most generated ids and names by existing ones."""
     digest = hashlib.sha256(repr(case).encode(errors="replace")).digest()
     if digest[0] % 4 and not is_wrong(case, ParameterLocation.PATH):
         real = sample_data.path(case.path)
@@ -163,19 +163,19 @@ def make_real(case: Case, sample_data: SampleData) -> None:
 
 
 def is_wrong(case: Case, location: ParameterLocation) -> bool:
-    """Whether a part of a request is meant to be refused."""
+    """Whether a part of a request is intentionally invalid."""
     return case.meta is not None and case.meta.is_negative_at(location)
 
 
 def real_names(path: str, sample_data: SampleData) -> dict[str, str]:
-    """What is looked up by a name, where it is."""
+    """Return the value at a path of names, if it exists."""
     if path == "/ai-conversations/open":
         return {"namespace": "talks", "sessionId": sample_data.ids["talk"]}
     return {"name": f"{sample_data.word} Ann"} if path.endswith("/by-name") else {}
 
 
 def real_fields(value: Any, sample_data: SampleData) -> Any:
-    """The same with real ids, at any depth."""
+    """Replace ids at any depth by existing ones."""
     if isinstance(value, list):
         return [real_fields(each, sample_data) for each in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a server makes of requests that nobody means well: a named problem or a closed connection, and it goes on."""
+"""Malformed and hostile requests get a problem response or a closed connection, and the server continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server() -> AsyncIterator[str]:
-    """A server that everyone on this machine may use."""
+    """An open server."""
     settings = ServerSettings(open=True, body_bytes=BODY, body_seconds=0.5)
     async with Tellback(":memory:", worker=False) as tb:
         app = create_app(tb, settings, opens=False)
@@ -36,7 +36,7 @@ async def server() -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def url(server: str) -> AsyncIterator[str]:
-    """Its address; it still answers when the test is over."""
+    """Yield the server's address, and check that it still responds after the test."""
     yield server
     assert (await send_request(server, build_request("GET", HERE))).status == 200
 
@@ -50,14 +50,14 @@ def conversation_body(namespace: str = "chat", **kwargs: Any) -> bytes:
 
 
 async def send_and_check(url: str, data: bytes, *answers: tuple[int, str] | int) -> RawResponse:
-    """Send bytes; the answer is one of these, each a status and the code of a problem."""
+    """Send bytes and check that the response is one of these, each a status and a problem code."""
     answer = await send_request(url, data)
     assert answer.status in answers or (answer.status, answer.code) in answers, (answer.status, answer.body[:500])
     return answer
 
 
 MALFORMED = (400, "malformed")
-UNREADABLE = (400, "")  # the HTTP parser's own words, before anyone knows what is asked
+UNREADABLE = (400, "")  # the HTTP parser's own response, before the app is called
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ UNREADABLE = (400, "")  # the HTTP parser's own words, before anyone knows what 
         *("X-Tellback-Conversation", "X-Tellback-Session", "X-Tellback-Namespace", "Last-Event-ID"),
     ],
 )
-async def test_a_header_that_says_two_things_is_refused(url: str, name: str) -> None:
+async def test_ambiguous_headers_are_rejected(url: str, name: str) -> None:
     header_pairs: dict[str, tuple[str, str]] = {
         "Host": ("127.0.0.1", "evil.example.com"),
         "Content-Type": ("application/json", "text/plain"),
@@ -114,14 +114,14 @@ async def test_a_header_that_says_two_things_is_refused(url: str, name: str) -> 
         ),
     ],
 )
-async def test_a_head_that_lies_is_refused(
+async def test_invalid_framing_headers_are_rejected(
     url: str, headers: list[tuple[str, str | bytes]], answers: tuple[tuple[int, str] | int, ...]
 ) -> None:
     answer = await send_and_check(url, post(conversation_body(), *headers), *answers)
     assert "x-evil" not in answer.headers
 
 
-async def test_nothing_of_a_request_becomes_a_header_of_the_answer(url: str) -> None:
+async def test_requests_cannot_inject_response_headers(url: str) -> None:
     for value in ("a%0d%0aX-Evil: 1", "a b", "é", "x" * 500, "<script>", '"', "a\tb"):
         for name in ("X-Request-Id", "X-Tellback-Conversation", "X-Tellback-Session", "Idempotency-Key", "Origin2"):
             answer = await send_request(url, post(conversation_body(), (name, value)))
@@ -152,7 +152,7 @@ async def test_nothing_of_a_request_becomes_a_header_of_the_answer(url: str) -> 
         b"GET / HTTP/1.0\r\n\r\n",
     ],
 )
-async def test_what_is_hardly_http_ends_at_the_door(url: str, data: bytes) -> None:
+async def test_malformed_http_is_rejected(url: str, data: bytes) -> None:
     async with open_connection(url) as connection:
         await connection.send(data)
         connection.writer.write_eof()
@@ -160,7 +160,7 @@ async def test_what_is_hardly_http_ends_at_the_door(url: str, data: bytes) -> No
         assert answer.status in (0, 400, 403, 404, 405), answer
 
 
-async def test_methods_are_those_of_the_path(url: str) -> None:
+async def test_only_the_methods_of_a_path_are_allowed(url: str) -> None:
     for method in ("PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "OPTIONS", "LOCK"):
         answer = await send_and_check(url, build_request(method, HERE), (405, "method-not-allowed"))
         assert answer.headers["allow"]
@@ -187,14 +187,14 @@ async def test_methods_are_those_of_the_path(url: str) -> None:
         *("/ai-conversations?namespace=%00", "/ai-conversations?cursor=%ff", "/health/live/../../ai-conversations/x"),
     ],
 )
-async def test_a_path_that_leads_nowhere_is_not_found_or_not_usable(url: str, path: str) -> None:
+async def test_an_invalid_path_is_a_client_error(url: str, path: str) -> None:
     answer = await send_request(url, build_request("GET", path))
     assert answer.status in (400, 404, 422), (answer.status, answer.body[:300])
     assert answer.status == 400 or answer.code
     assert "x-evil" not in answer.headers
 
 
-async def test_an_address_or_a_head_that_is_too_long_is_refused(url: str) -> None:
+async def test_urls_and_headers_that_are_too_long_are_rejected(url: str) -> None:
     await send_and_check(url, build_request("GET", "/" + "a" * 20_000), (414, "address-too-long"))
     await send_and_check(url, build_request("GET", f"{HERE}?cursor={'a' * 20_000}"), (414, "address-too-long"))
     many_headers: list[tuple[str, str | bytes]] = [(f"X-{number}", "1") for number in range(300)]
@@ -242,12 +242,10 @@ async def test_an_address_or_a_head_that_is_too_long_is_refused(url: str) -> Non
         (b" " * 90_000, (MALFORMED, 422)),
     ],
 )
-async def test_a_body_that_cannot_be_used_is_refused(
-    url: str, body: bytes, answers: tuple[tuple[int, str] | int, ...]
-) -> None:
+async def test_an_invalid_body_is_rejected(url: str, body: bytes, answers: tuple[tuple[int, str] | int, ...]) -> None:
     answer = await send_and_check(url, post(body), *answers)
     assert answer.code or answer.status == 201
-    assert len(answer.body) < 5_000  # what was sent does not come back
+    assert len(answer.body) < 5_000  # the response does not repeat the request
 
 
 @pytest.mark.parametrize(
@@ -261,14 +259,14 @@ async def test_a_body_that_cannot_be_used_is_refused(
         ([("Content-Type", "application/x-www-form-urlencoded")], (415, "media-type")),
     ],
 )
-async def test_a_body_of_another_kind_is_refused(
+async def test_a_body_of_another_media_type_is_rejected(
     url: str, headers: list[tuple[str, str | bytes]], answer: tuple[int, str]
 ) -> None:
     await send_and_check(url, post(gzip.compress(conversation_body()), *headers), answer)
     await send_and_check(url, post(conversation_body(), *headers), answer)
 
 
-async def test_a_body_that_is_too_large_is_refused_however_it_comes(url: str) -> None:
+async def test_a_body_that_is_too_large_is_rejected_with_any_framing(url: str) -> None:
     large = conversation_body("chat", title="x" * (2 * BODY))
     await send_and_check(url, post(large), (413, "too-large"))
     parts = [large[start : start + 4_096] for start in range(0, len(large), 4_096)]
@@ -282,24 +280,24 @@ async def test_a_body_that_is_too_large_is_refused_however_it_comes(url: str) ->
     )
 
 
-async def test_a_body_of_a_whole_read_is_no_part_of_the_next_head(url: str) -> None:
-    """Bodies that arrive with their heads, larger than a head may be, on one connection."""
+async def test_a_large_body_does_not_count_towards_the_next_headers(url: str) -> None:
+    """Bodies that arrive together with their headers and are larger than the header limit."""
     async with open_connection(url) as connection:
         for _ in range(3):
             await connection.send(post(conversation_body("chat", title="x" * 90_000)))
-            assert (await connection.read_response()).status == 422  # a title has fewer characters
+            assert (await connection.read_response()).status == 422  # titles are limited to fewer characters
         await connection.send(post(conversation_body()))
         assert (await connection.read_response()).status == 201
 
 
-async def test_chunks_that_lie_are_refused(url: str) -> None:
+async def test_invalid_chunks_are_rejected(url: str) -> None:
     for body in (b"zz\r\nx\r\n0\r\n\r\n", b"-5\r\nx\r\n", b"ffffffffffffffffff\r\nx", b"5\r\nabcdefgh\r\n0\r\n\r\n"):
         await send_and_check(
             url, build_request("POST", HERE, body, [("Transfer-Encoding", "chunked")]), 0, 400, 408, 413
         )
 
 
-async def test_a_request_after_a_refused_one_is_answered_on_the_same_connection(url: str) -> None:
+async def test_a_connection_continues_after_a_rejected_request(url: str) -> None:
     async with open_connection(url) as connection:
         for body in (b"{", conversation_body("chat"), b"[" * 90_000, b"x" * (2 * BODY), conversation_body("chat")):
             await connection.send(post(body))
@@ -307,7 +305,7 @@ async def test_a_request_after_a_refused_one_is_answered_on_the_same_connection(
             assert answer.status == (201 if body == conversation_body("chat") else 413 if len(body) > BODY else 400)
 
 
-async def test_requests_sent_at_once_are_answered_in_turn(url: str) -> None:
+async def test_pipelined_requests_are_answered_in_order(url: str) -> None:
     async with open_connection(url) as connection:
         await connection.send(
             b"".join(
@@ -317,7 +315,7 @@ async def test_requests_sent_at_once_are_answered_in_turn(url: str) -> None:
         assert [(await connection.read_response()).status for _ in range(4)] == [201, 400, 404, 200]
 
 
-async def test_many_hostile_clients_at_once_keep_nobody_else_out(url: str) -> None:
+async def test_many_hostile_clients_do_not_block_others(url: str) -> None:
     bad = [
         post(b"[" * 50_000),
         build_request("GET", "/" + "a" * 20_000),

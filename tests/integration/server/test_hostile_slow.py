@@ -1,4 +1,4 @@
-"""Clients that take their time: they are left, and keep nobody else waiting."""
+"""Slow clients are disconnected and do not block others."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def partial_request(length: int = 100) -> bytes:
     return build_request("POST", HERE, b'{"namespace"', [("Content-Length", str(length))])
 
 
-async def test_a_head_that_does_not_end_is_given_up(url: str) -> None:
+async def test_incomplete_headers_time_out(url: str) -> None:
     for partial_head in (b"", b"GET ", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
         async with open_connection(url) as connection:
             await connection.send(partial_head)
             assert await connection.is_closed()
 
 
-async def test_a_head_that_comes_letter_by_letter_is_given_up(url: str) -> None:
+async def test_headers_sent_byte_by_byte_time_out(url: str) -> None:
     async with open_connection(url) as connection:
         await connection.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
         closed_task = asyncio.create_task(connection.is_closed())
@@ -68,7 +68,7 @@ async def test_a_head_that_comes_letter_by_letter_is_given_up(url: str) -> None:
         assert await closed_task
 
 
-async def test_a_body_that_does_not_come_is_a_timeout(url: str) -> None:
+async def test_a_missing_body_times_out(url: str) -> None:
     async with open_connection(url) as connection:
         await connection.send(partial_request())
         answer = await connection.read_response()
@@ -77,7 +77,7 @@ async def test_a_body_that_does_not_come_is_a_timeout(url: str) -> None:
         assert await connection.is_closed()
 
 
-async def test_a_body_that_comes_letter_by_letter_has_no_more_time(url: str) -> None:
+async def test_a_body_sent_byte_by_byte_times_out(url: str) -> None:
     async with open_connection(url) as connection:
         await connection.send(partial_request(5_000))
         response_task = asyncio.create_task(connection.read_response())
@@ -87,13 +87,13 @@ async def test_a_body_that_comes_letter_by_letter_has_no_more_time(url: str) -> 
         assert (await response_task).status == 408
 
 
-async def test_a_client_that_goes_in_the_middle_of_a_body_is_forgotten(url: str) -> None:
+async def test_a_disconnect_in_the_middle_of_a_body_leaves_no_state(url: str) -> None:
     for _ in range(20):
         async with open_connection(url) as connection:
             await connection.send(partial_request())
 
 
-async def test_many_slow_clients_keep_nobody_waiting(url: str) -> None:
+async def test_many_slow_clients_do_not_block_others(url: str) -> None:
     async def slow() -> int:
         async with open_connection(url) as connection:
             await connection.send(partial_request())
@@ -104,7 +104,7 @@ async def test_many_slow_clients_keep_nobody_waiting(url: str) -> None:
     assert set(await asyncio.gather(*waiting)) == {408}
 
 
-async def test_a_client_that_never_reads_keeps_nobody_waiting(url: str) -> None:
+async def test_a_client_that_never_reads_does_not_block_others(url: str) -> None:
     async with open_connection(url) as connection:
         connection.reader._transport.pause_reading()  # type: ignore[attr-defined]
         await connection.send(build_request("GET", "/openapi.json") * 20)
@@ -121,7 +121,7 @@ UNREAD = {
 
 
 def request_without_body(method: str, path: str, length: int) -> bytes:
-    """A request whose body is announced, and does not come."""
+    """A request whose announced body never arrives."""
     return build_request(method, path, b"", [("Content-Length", str(length))])
 
 
@@ -133,7 +133,7 @@ async def serve_kind(tb: Tellback, kind: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("kind", UNREAD)
-async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(tb: Tellback, kind: str) -> None:
+async def test_an_unread_missing_body_does_not_keep_the_connection_open(tb: Tellback, kind: str) -> None:
     request_args, status = UNREAD[kind]
     async with serve_kind(tb, kind) as address, open_connection(address) as connection:
         await connection.send(request_without_body(*request_args))
@@ -143,7 +143,7 @@ async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(tb: Tellb
 
 
 @pytest.mark.parametrize("kind", ["401", "live"])
-async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(tb: Tellback, kind: str) -> None:
+async def test_an_unread_body_sent_byte_by_byte_gets_no_more_time(tb: Tellback, kind: str) -> None:
     request_args, status = UNREAD[kind]
     async with serve_kind(tb, kind) as address, open_connection(address) as connection:
         await connection.send(request_without_body(*request_args))
@@ -156,7 +156,7 @@ async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(tb: Tellback
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.3])
-async def test_a_connection_goes_on_when_such_a_body_comes_in_time(tb: Tellback, pause: float) -> None:
+async def test_a_connection_continues_if_an_unread_body_arrives_in_time(tb: Tellback, pause: float) -> None:
     async with serve_kind(tb, "401") as address, open_connection(address) as connection:
         for _ in range(4):
             await connection.send(request_without_body("POST", HERE, 10))
@@ -169,9 +169,7 @@ async def test_a_connection_goes_on_when_such_a_body_comes_in_time(tb: Tellback,
 
 
 @pytest.mark.parametrize(("kind", "status"), [("401", 401), ("open", 201)])
-async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
-    tb: Tellback, kind: str, status: int
-) -> None:
+async def test_requests_with_complete_bodies_share_a_connection(tb: Tellback, kind: str, status: int) -> None:
     full_request = build_request("POST", HERE, b'{"namespace": "chat"}')
     async with serve_kind(tb, kind) as address, open_connection(address) as connection:
         for _ in range(4):
@@ -184,7 +182,7 @@ async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
 
 
 @pytest.mark.parametrize("too_large", [False, True])
-async def test_an_answer_that_has_begun_is_not_begun_again(tb: Tellback, too_large: bool) -> None:
+async def test_a_started_response_is_not_started_again(tb: Tellback, too_large: bool) -> None:
     seen: list[str] = []
 
     async def answer_early(scope: Scope, receive: Receive, send: Send) -> None:
@@ -204,12 +202,12 @@ async def test_an_answer_that_has_begun_is_not_begun_again(tb: Tellback, too_lar
     assert seen == ["http.disconnect"]
 
 
-async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(tb: Tellback) -> None:
+async def test_a_rejected_body_is_reported_even_if_the_app_swallows_the_error(tb: Tellback) -> None:
     async def swallow_errors(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await receive()
             await receive()
-        except Exception:  # noqa: BLE001 - as careless as an app can be
+        except Exception:  # noqa: BLE001 - like a careless app
             await send({"type": "http.response.start", "status": 500, "headers": []})
             await send({"type": "http.response.body", "body": b"oh"})
 
@@ -219,7 +217,7 @@ async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(tb: 
 
 
 def with_auth(tb: Tellback, app: Any) -> AuthMiddleware:
-    """An app of one's own behind the guard."""
+    """A custom app behind the auth middleware."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":

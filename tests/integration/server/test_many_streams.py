@@ -1,6 +1,7 @@
-"""500 clients follow `tellback serve` for half a minute: none is dropped or misses an event, and it does not grow.
+"""500 clients follow `tellback serve` for half a minute: no client is dropped or misses an event, and memory does not
+grow.
 
-`TELLBACK_STREAM_SECONDS` makes that shorter, or longer.
+`TELLBACK_STREAM_SECONDS` changes the duration.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ USERS = 20
 SECONDS = float(os.environ.get("TELLBACK_STREAM_SECONDS", "30"))
 PAUSE_SECONDS = 0.2
 WARM_UP = 0.3
-"""The share of the time after which the server has what it needs."""
+"""The part of the duration that counts as warm-up."""
 GROWTH_BYTES = 10_000_000
 WAIT_SECONDS = 60.0
 
 
 def resident_bytes(pid: int) -> int:
-    """The bytes of memory that a process holds; 0 where that cannot be told."""
+    """Return the memory of a process in bytes; 0 if unknown."""
     found = Path(f"/proc/{pid}/statm")
     return int(found.read_text().split()[1]) * resource.getpagesize() if found.exists() else 0
 
 
 class Client:
-    """A raw connection that follows one user's events, and notes their positions."""
+    """A raw connection that follows one user's events and records their positions."""
 
     def __init__(self, number: int) -> None:
         self.user = f"user-{number % USERS}"
@@ -60,7 +61,7 @@ class Client:
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 4 * WAIT_SECONDS)
-async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path: Path) -> None:
+async def test_many_clients_miss_no_event_and_memory_does_not_grow(tmp_path: Path) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < CLIENTS + 200:
         pytest.skip(f"this machine allows no {CLIENTS} connections: raise ulimit -n")
     clients = [Client(number) for number in range(CLIENTS)]
@@ -98,7 +99,7 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
 async def write_and_measure(
     server: ServerProcess, secret: str, position: int, expected: dict[str, list[int]]
 ) -> tuple[int, int]:
-    """Write for a while, and note what was written; gives the server's size after the warm-up and at the end."""
+    """Write events for a while and record them; return the server's memory after the warm-up and at the end."""
     started, warm, pid = time.monotonic(), 0, server.process.pid
     async with server.client(secret) as client:
         while time.monotonic() - started < SECONDS:

@@ -1,4 +1,4 @@
-"""MCP behind the server's guard: the official client, with API keys."""
+"""MCP behind the auth middleware: the official client, with API keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def recalled(session: ClientSession, query: str) -> list[str]:
     return [each["text"] for each in result.structured_content["memories"]]
 
 
-async def test_the_user_is_the_credentials() -> None:
+async def test_mcp_acts_for_the_credentials_user() -> None:
     tb = Tellback(":memory:")
     async with running_server(create_app(tb)) as url:
         acme = (await tb.keys.create("app", tenant_id="acme")).secret
@@ -50,7 +50,7 @@ async def test_the_user_is_the_credentials() -> None:
             assert "X-Tellback-User" in error_result.content[0].text
 
 
-async def test_nobody_gets_in_without_a_credential_or_from_another_page() -> None:
+async def test_mcp_needs_a_credential_and_an_allowed_origin() -> None:
     tb = Tellback(":memory:")
     async with running_server(create_app(tb)) as url, httpx2.AsyncClient() as http:
         answer = await http.post(f"{url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})

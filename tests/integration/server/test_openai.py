@@ -1,4 +1,4 @@
-"""OpenAI's own client, unmodified, against a real server."""
+"""The unmodified OpenAI client against a real server."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ RAIN = ToolCall("call_rain", "get_weather", {"city": "Lisbon"})
 
 
 class Served:
-    """A server of a scripted model."""
+    """A server with a scripted model."""
 
     def __init__(self, tb: Tellback, url: str) -> None:
         self.tb = tb
         self.url = url
 
     async def client(self, role: Any = "app", retries: int = 0, **kwargs: Any) -> AsyncOpenAI:
-        """OpenAI's client with a key of that role."""
+        """Return OpenAI's client with a key of that role."""
         key = await self.tb.keys.create(role, tenant_id="acme", **kwargs)
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key.secret, max_retries=retries)
 
     async def log(self, user: str = "maya") -> list[StoredMessage]:
-        """All that is in the log of a user, the oldest first."""
+        """Return the log of a user, oldest first."""
         conversations = self.tb.user(user, "acme").conversations
         found = [await conversations.raw_turns(each.id) for each in reversed(await conversations.list())]
         return [message for messages in found for message in messages]
 
     async def logged_messages(self, user: str = "maya") -> list[tuple[str, str]]:
-        """Role and text of what is in the log."""
+        """Return roles and texts of the log."""
         return [(message.role, message.text) for message in await self.log(user)]
 
 
 @asynccontextmanager
 async def served(model: Any, **settings: Any) -> AsyncIterator[Served]:
-    """A server of that model."""
+    """Run a server with that model."""
     async with (
         Tellback(":memory:", model=model) as tb,
         running_server(create_app(tb, ServerSettings(**settings), opens=False)) as url,
@@ -68,12 +68,12 @@ async def served(model: Any, **settings: Any) -> AsyncIterator[Served]:
 
 
 def user(text: Any) -> Any:
-    """What a person says."""
+    """A user message."""
     return {"role": "user", "content": text}
 
 
 def assistant(text: str) -> Any:
-    """What was answered."""
+    """An assistant message."""
     return {"role": "assistant", "content": text}
 
 
@@ -112,7 +112,7 @@ async def test_a_chat_is_answered_and_logged() -> None:
     assert model_request.config == {"temperature": 0.3, "stop": ["END"], "seed": 7}
 
 
-async def test_a_streamed_answer_comes_in_chunks_and_with_its_usage_last() -> None:
+async def test_a_streamed_answer_has_chunks_and_usage_at_the_end() -> None:
     usage = ChatUsage(input_tokens=5, output_tokens=2)
     with ScriptedModel([says("Hello, Maya!", chunks=4, usage=usage)]) as model:
         async with served(model) as server, await server.client("user", user_id="maya") as client:
@@ -137,7 +137,7 @@ async def test_a_streamed_answer_comes_in_chunks_and_with_its_usage_last() -> No
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_the_clients_tools_are_called_by_the_client(streams: bool) -> None:
+async def test_the_client_runs_its_own_tools(streams: bool) -> None:
     script = [calls(RAIN, saying="Let me look."), says("It rains in Lisbon.", expect="rain, 14 degrees")]
     with ScriptedModel(script) as model:
         async with served(model) as server, await server.client() as client:
@@ -170,7 +170,7 @@ async def test_the_clients_tools_are_called_by_the_client(streams: bool) -> None
 
 
 async def _ask(client: AsyncOpenAI, messages: Sequence[Any], streams: bool, **kwargs: Any) -> dict[str, Any]:
-    """The answer as one mapping, however it came."""
+    """Return the answer as a mapping, streamed or not."""
     if not streams:
         [choice] = (await client.chat.completions.create(model="tellback", messages=messages, **kwargs)).choices
     else:
@@ -190,7 +190,7 @@ async def _ask(client: AsyncOpenAI, messages: Sequence[Any], streams: bool, **kw
     return {"content": message.content, "tool_calls": found, "finish_reason": choice.finish_reason}
 
 
-async def test_several_calls_are_answered_together() -> None:
+async def test_results_of_several_calls_are_sent_together() -> None:
     tool_calls = calls(ToolCall("a", "get_weather", {"city": "Rome"}), ToolCall("b", "get_weather", {"city": "Oslo"}))
     with ScriptedModel([tool_calls, says("Rome is warmer.")]) as model:
         async with served(model) as server, await server.client() as client:
@@ -207,7 +207,7 @@ async def test_several_calls_are_answered_together() -> None:
     assert log[2:] == [("tool", "3"), ("tool", "20"), ("assistant", "Rome is warmer.")]
 
 
-async def test_results_that_fit_nothing_in_the_log_are_logged_as_they_are() -> None:
+async def test_results_of_calls_that_are_not_logged_are_stored() -> None:
     with ScriptedModel([says("It rains.")]) as model:
         async with served(model) as server, await server.client() as client:
             history: list[Any] = [
@@ -227,7 +227,7 @@ async def test_results_that_fit_nothing_in_the_log_are_logged_as_they_are() -> N
     assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "tool"]
 
 
-async def test_a_call_that_is_no_json_is_mended_before_the_client_sees_it() -> None:
+async def test_a_call_with_invalid_json_is_repaired_before_the_client_gets_it() -> None:
     broken = ChatReply(tool_calls=(ToolCall("c1", "get_weather", {}, invalid_input='{"city'),), stop_reason="tool_use")
     with ScriptedModel([broken, calls(RAIN)]) as model:
         async with served(model) as server, await server.client() as client:
@@ -235,7 +235,7 @@ async def test_a_call_that_is_no_json_is_mended_before_the_client_sees_it() -> N
     assert [call["id"] for call in reply["tool_calls"]] == ["call_rain"]
 
 
-async def test_a_picture_is_shown_to_the_model_and_named_in_the_log() -> None:
+async def test_an_image_reaches_the_model_and_is_summarized_in_the_log() -> None:
     data = base64.b64encode(b"\x89PNG" + bytes(200_000)).decode()
     parts = [
         {"type": "text", "text": "What is this?"},
@@ -259,7 +259,7 @@ async def test_a_picture_is_shown_to_the_model_and_named_in_the_log() -> None:
     assert "https://example.com/cat.png" in log[0].text
 
 
-async def test_a_whole_history_sent_each_time_is_logged_once() -> None:
+async def test_a_repeated_history_is_logged_once() -> None:
     with ScriptedModel([says("one"), says("two"), says("three")]) as model:
         async with served(model) as server, await server.client() as client:
             history: list[Any] = [user("first")]
@@ -274,7 +274,7 @@ async def test_a_whole_history_sent_each_time_is_logged_once() -> None:
     assert [len(request.messages) for request in model.requests] == [1, 3, 5]
 
 
-async def test_history_of_elsewhere_is_sent_to_the_model_and_not_logged() -> None:
+async def test_unknown_history_reaches_the_model_but_is_not_logged() -> None:
     with ScriptedModel([says("Rome.")]) as model:
         async with served(model) as server, await server.client() as client:
             history = [user("Hi"), assistant("Hello!"), user("Where was I in May?")]
@@ -294,7 +294,7 @@ async def test_retries_of_the_client_do_not_log_twice() -> None:
     assert log == [("user", "Are you there?"), ("assistant", "At last.")]
 
 
-async def test_the_same_words_after_an_answer_are_a_new_turn() -> None:
+async def test_a_repeated_text_after_an_answer_is_a_new_turn() -> None:
     with ScriptedModel([says("one"), says("two")]) as model:
         async with served(model) as server, await server.client() as client:
             for _ in range(2):
@@ -303,7 +303,7 @@ async def test_the_same_words_after_an_answer_are_a_new_turn() -> None:
     assert log == [("user", "More."), ("assistant", "one"), ("user", "More."), ("assistant", "two")]
 
 
-async def test_what_failed_stays_in_the_clients_history_and_is_logged_once() -> None:
+async def test_a_failed_message_in_the_clients_history_is_logged_once() -> None:
     failing = raises(ProviderRequestError("no"))
     with ScriptedModel([failing, says("Both.")]) as model:
         async with served(model) as server, await server.client() as client:
@@ -316,7 +316,7 @@ async def test_what_failed_stays_in_the_clients_history_and_is_logged_once() -> 
     assert [message.content for message in model.requests[1].messages] == ["one", "two"]
 
 
-async def test_a_request_of_the_same_idempotency_key_is_answered_the_same() -> None:
+async def test_a_request_with_the_same_idempotency_key_gets_the_same_answer() -> None:
     with ScriptedModel([says("Once.")]) as model:
         async with served(model) as server, await server.client() as client:
             key = {"Idempotency-Key": "k1"}
@@ -330,7 +330,7 @@ async def test_a_request_of_the_same_idempotency_key_is_answered_the_same() -> N
     assert log == [("user", "Pay it."), ("assistant", "Once.")]
 
 
-async def test_the_same_request_twice_at_once_is_answered_once() -> None:
+async def test_concurrent_equal_requests_are_answered_once() -> None:
     with ScriptedModel([says("Once.", delay=0.3)]) as model:
         async with served(model) as server, await server.client() as client:
             replies = await asyncio.gather(*(_ask(client, [user("Hi")], False, user="maya") for _ in range(2)))
@@ -339,7 +339,7 @@ async def test_the_same_request_twice_at_once_is_answered_once() -> None:
     assert log == [("user", "Hi"), ("assistant", "Once.")]
 
 
-async def test_the_same_results_twice_at_once_are_answered_once() -> None:
+async def test_concurrent_equal_tool_results_are_answered_once() -> None:
     with ScriptedModel([calls(RAIN), says("It rains.", delay=0.3)]) as model:
         async with served(model) as server, await server.client() as client:
             call_reply = await _ask(client, [user("Weather?")], False, tools=[WEATHER], user="maya")
@@ -355,7 +355,7 @@ async def test_the_same_results_twice_at_once_are_answered_once() -> None:
     assert log[2:] == [("tool", "rain"), ("assistant", "It rains.")]
 
 
-async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
+async def test_memories_of_one_conversation_are_used_in_the_next() -> None:
     with ScriptedModel([says("Noted."), says("Try the vegetarian one.")]) as model:
         async with Tellback(":memory:", model=model, extractor="verbatim") as tb:
             app = create_app(tb, ServerSettings(), opens=False)
@@ -379,7 +379,7 @@ async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
     assert "vegetarian since March" not in (model.requests[0].system or "")
 
 
-async def test_memory_can_be_switched_off_and_spaces_named() -> None:
+async def test_memory_can_be_disabled_and_the_space_selected() -> None:
     with ScriptedModel([says("ok")] * 2) as model:
         async with served(model) as server, await server.client() as client:
             no_memory_headers = {"X-Tellback-Space": "none", "X-Tellback-Namespace": "private"}
@@ -392,7 +392,7 @@ async def test_memory_can_be_switched_off_and_spaces_named() -> None:
             assert {each.namespace for each in await maya.conversations.list()} == {"private", "work"}
 
 
-async def test_two_users_of_one_key_are_apart() -> None:
+async def test_two_users_of_one_key_are_isolated() -> None:
     with ScriptedModel([says("Hi Maya."), says("Hi Noor."), says("Hi again.")]) as model:
         async with served(model) as server, await server.client() as client:
             await _ask(client, [user("I'm Maya.")], False, user="maya")
@@ -411,7 +411,7 @@ async def test_two_users_of_one_key_are_apart() -> None:
             ]
 
 
-async def test_sessions_keep_chats_apart() -> None:
+async def test_sessions_separate_chats() -> None:
     with ScriptedModel([says("a"), says("b"), says("c")]) as model:
         async with served(model) as server, await server.client() as client:
             for session in ("tab-1", "tab-2", "tab-1"):
@@ -444,7 +444,7 @@ async def test_models_are_listed() -> None:
     assert caught.value.code == "model_not_found"
 
 
-async def test_errors_are_those_of_the_client() -> None:
+async def test_errors_become_the_clients_exceptions() -> None:
     request_error = ProviderRequestError("no")
     with ScriptedModel([raises(request_error), raises(request_error), raises(request_error, after="Hel")]) as model:
         async with served(model, rate_limit=None) as server:
@@ -480,7 +480,7 @@ async def test_errors_are_those_of_the_client() -> None:
     assert log == [("user", "Hi")]
 
 
-async def test_settings_reach_another_provider_in_its_words() -> None:
+async def test_settings_are_translated_for_other_providers() -> None:
     vendor = Anthropic()
     async with FakeHttpServer() as wire:
         wire.reply_with(vendor.response("", [("toolu_1", "get_weather", {"city": "Rome"})]))
@@ -496,7 +496,7 @@ async def test_settings_reach_another_provider_in_its_words() -> None:
     assert "seed" not in sent
 
 
-async def test_too_many_requests_are_told_as_such() -> None:
+async def test_rate_limits_raise_rate_limit_errors() -> None:
     with ScriptedModel([]) as model:
         async with served(model) as server, await server.client(rate_limit=1) as client:
             await client.models.list()
@@ -506,7 +506,7 @@ async def test_too_many_requests_are_told_as_such() -> None:
 
 
 class Endless(ModelBase):
-    """A model that goes on until it is cancelled."""
+    """A model that runs until it is cancelled."""
 
     model, provider = "endless", "scripted"
 
@@ -531,7 +531,7 @@ class Endless(ModelBase):
 
 @pytest.mark.parametrize("says_something", [False, True])
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_client_that_goes_away_cancels_the_model(
+async def test_a_disconnect_cancels_the_model_call(
     streams: bool, says_something: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Endless(says_something=says_something)

@@ -1,4 +1,4 @@
-"""`tellback serve`, as its users run it."""
+"""`tellback serve` as a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tellback import Tellback
 from tests.integration.server.server_process import ENVIRONMENT, failed_start, running_process
 
 
-async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_path: Path) -> None:
+async def test_a_server_without_keys_is_open_locally_and_warns(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with running_process("--url", url) as server:
         async with server.client() as client:
@@ -34,7 +34,7 @@ async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_pat
         assert await tb.user("local").conversations.get(created.json()["id"]) is not None
 
 
-async def test_a_server_with_a_key_asks_for_it(tmp_path: Path) -> None:
+async def test_a_server_with_a_key_requires_it(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with Tellback(url, worker=False) as tb:
         secret = (await tb.keys.create("app")).secret
@@ -51,7 +51,7 @@ async def test_a_server_with_a_key_asks_for_it(tmp_path: Path) -> None:
     assert "everyone" not in server.output
 
 
-async def test_an_agent_of_a_file_is_served(tmp_path: Path) -> None:
+async def test_an_agent_from_a_file_is_served(tmp_path: Path) -> None:
     (tmp_path / "support.yaml").write_text("name: support\nsystemPrompt: Be brief.\n")
     async with (
         running_process("--url", ":memory:", "--agents", str(tmp_path), "--log-format", "text") as server,
@@ -61,7 +61,7 @@ async def test_an_agent_of_a_file_is_served(tmp_path: Path) -> None:
     assert not server.log or not server.log[0].startswith("{")
 
 
-async def test_what_cannot_be_served_is_one_sentence_and_code_2(tmp_path: Path) -> None:
+async def test_startup_errors_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -71,7 +71,7 @@ async def test_what_cannot_be_served_is_one_sentence_and_code_2(tmp_path: Path) 
     assert len(output.splitlines()) == 1
 
 
-async def test_a_store_that_cannot_be_reached_is_one_sentence() -> None:
+async def test_an_unreachable_store_is_one_sentence() -> None:
     with socket.socket() as unused_socket:
         unused_socket.bind(("127.0.0.1", 0))
         output = await failed_start(
@@ -82,7 +82,7 @@ async def test_a_store_that_cannot_be_reached_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
-async def test_a_missing_extra_is_named(tmp_path: Path, missing: str) -> None:
+async def test_a_missing_extra_is_reported(tmp_path: Path, missing: str) -> None:
     hiding_code = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['tellback', 'serve'];"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", f"{hiding_code} from tellback.cli import main; main()"),

@@ -1,4 +1,4 @@
-"""A server that is told to stop lets turns end, and ends."""
+"""Graceful shutdown: running turns finish, then the server exits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.server.server_process import SLOW_MODEL, ServerProcess, r
 
 
 async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[list[str]]]:
-    """Read a stream up to its first text; the rest is read in the background."""
+    """Read a stream up to its first text, and the rest in the background."""
     source = lines.aiter_lines()
     seen = []
     async with asyncio.timeout(30):
@@ -30,7 +30,7 @@ async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[l
     return seen, asyncio.create_task(read_rest())
 
 
-async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) -> None:
+async def test_a_streamed_turn_finishes_during_shutdown(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with running_process("--url", url, *SLOW_MODEL) as server, server.client(user="maya") as client:
         conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
@@ -49,13 +49,13 @@ async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) ->
     assert [message.role for message in stored] == ["user", "assistant"]
 
 
-async def test_a_turn_that_does_not_stream_is_let_end_and_new_ones_are_not_begun(tmp_path: Path) -> None:
+async def test_a_running_turn_finishes_during_shutdown_and_no_new_turn_starts(tmp_path: Path) -> None:
     async with (
         running_process("--url", str(tmp_path / "tellback.db"), *SLOW_MODEL) as server,
         server.client(user="maya") as client,
         server.client(user="otto") as other,
     ):
-        assert (await other.get("/health/ready")).status_code == 200  # a connection that stays
+        assert (await other.get("/health/ready")).status_code == 200  # a connection that remains open
         running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 12"}))
         await _until_busy(server)
         server.signal(signal.SIGTERM)
@@ -65,7 +65,7 @@ async def test_a_turn_that_does_not_stream_is_let_end_and_new_ones_are_not_begun
 
 
 async def _refused(client: httpx2.AsyncClient) -> bool:
-    """Whether turns are refused, by an answer or by no connection; one may have been quicker than the signal."""
+    """Whether new turns are rejected, by a response or a failed connection; one may precede the signal."""
     async with asyncio.timeout(20):
         while True:
             try:
@@ -77,7 +77,7 @@ async def _refused(client: httpx2.AsyncClient) -> bool:
 
 
 async def _until_busy(server: ServerProcess) -> None:
-    """Wait until a turn has begun: its user's message is stored."""
+    """Wait until a turn has started and stored its user message."""
     async with server.client(user="maya") as client, asyncio.timeout(20):
         while True:
             found = (await client.get("/ai-conversations")).json()["items"]
@@ -86,7 +86,7 @@ async def _until_busy(server: ServerProcess) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_feed_ends_so_that_its_client_goes_elsewhere(tmp_path: Path) -> None:
+async def test_a_feed_ends_on_shutdown_so_that_its_client_reconnects(tmp_path: Path) -> None:
     async with running_process("--url", str(tmp_path / "tellback.db")) as server, server.client(user="maya") as client:
         async with client.stream("GET", "/ai-events") as feed:
             assert feed.status_code == 200
@@ -96,7 +96,7 @@ async def test_a_feed_ends_so_that_its_client_goes_elsewhere(tmp_path: Path) -> 
         assert await server.wait_for_exit(15) == 0
 
 
-async def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+async def test_a_turn_that_takes_too_long_is_cancelled_on_shutdown(tmp_path: Path) -> None:
     arguments = ("--url", str(tmp_path / "tellback.db"), "--shutdown-seconds", "1", *SLOW_MODEL)
     async with running_process(*arguments) as server, server.client(user="maya") as client:
         running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))
@@ -108,7 +108,7 @@ async def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_the_server_immediately(tmp_path: Path) -> None:
     arguments = ("--url", str(tmp_path / "tellback.db"), "--shutdown-seconds", "60", *SLOW_MODEL)
     async with running_process(*arguments) as server, server.client(user="maya") as client:
         running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))

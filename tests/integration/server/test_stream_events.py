@@ -1,4 +1,4 @@
-"""The feed of changes and the progress of jobs through a real socket."""
+"""The change feed and job progress through a real socket."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def served(tb: Tellback, **settings: Any) -> AsyncIterator[tuple[str, Fast
 
 
 async def append_messages(user: User, *texts: str) -> None:
-    """Each text is one event, but for the conversation it is in."""
+    """Each message is one event, after that of the conversation."""
     conversation = await user.conversations.find_or_create("chat")
     for text in texts:
         await user.conversations.append_user_message(conversation.id, text)
@@ -45,7 +45,7 @@ async def appended(frames: AsyncIterator[Frame], count: int) -> list[Frame]:
     return [await next_frame(frames, "message.appended") for _ in range(count)]
 
 
-async def test_changes_come_as_they_happen_and_not_those_before() -> None:
+async def test_a_feed_without_a_position_sends_only_new_changes() -> None:
     async with Tellback(":memory:") as tb, served(tb) as (url, _):
         maya = tb.user("local")
         await append_messages(maya, "before")
@@ -59,7 +59,7 @@ async def test_changes_come_as_they_happen_and_not_those_before() -> None:
             assert event.id == str(event.data["position"]) == str(await tb.events.latest())
 
 
-async def test_types_choose_what_comes() -> None:
+async def test_the_types_parameter_filters_events() -> None:
     async with Tellback(":memory:") as tb, served(tb) as (url, _):
         query = f"{EVENTS}?after=0&types=conversation.created,conversation.closed"
         async with open_stream(url, query) as (_, frames):
@@ -71,7 +71,7 @@ async def test_types_choose_what_comes() -> None:
             assert [frame.event for frame in found] == ["conversation.created", "conversation.closed"]
 
 
-async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
+async def test_tenants_and_users_have_separate_feeds() -> None:
     async with Tellback(":memory:") as tb, served(tb, open=False) as (url, _):
         keys = {tenant: (await tb.keys.create("admin", tenant_id=tenant)).secret for tenant in ("acme", "zeta")}
         acme = {"Authorization": f"Bearer {keys['acme']}"}
@@ -94,21 +94,21 @@ async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
             assert zetas_frame.data["tenantId"] == "zeta"
 
 
-async def test_only_admins_follow_everyone() -> None:
+async def test_only_admins_can_follow_all_users() -> None:
     async with Tellback(":memory:") as tb, served(tb, open=False) as (url, _):
         secret = (await tb.keys.create("app", tenant_id="acme")).secret
         async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {secret}"}) as client:
             assert (await client.get(f"{EVENTS}?everyone=true")).status_code == 403
-            assert (await client.get(EVENTS)).status_code == 422  # whose?
+            assert (await client.get(EVENTS)).status_code == 422  # no user
             for wrong in ("-1", "x", "1" * 30, "٣"):
                 answer = await client.get(EVENTS, params={"after": wrong}, headers={"X-Tellback-User": "maya"})
                 assert answer.status_code == 422
 
 
-async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
+async def test_a_feed_resumes_after_restarts_without_gaps_or_duplicates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sometimes what was missed is held, sometimes it has to come from the store; sometimes the client is slow."""
+    """Missed events may be in the buffer or only in the store, and the client may be slow."""
     monkeypatch.setattr(change_feed, "MAX_RECENT", 7)
     monkeypatch.setattr(change_feed, "MAX_QUEUED", 5)
     rng = random.Random(7)
@@ -158,7 +158,7 @@ async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.Mo
             assert (last_frame.event, last_frame.data["code"]) == ("error", "not-authenticated")
 
 
-async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_clients_share_one_read_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tellback(":memory:") as tb, served(tb) as (url, _):
         await append_messages(tb.user("local"), "hello")
         reads: list[Any] = []
@@ -224,14 +224,14 @@ async def test_a_job_is_followed_until_it_is_cancelled() -> None:
             assert [frame.data["status"] for frame in await remaining_frames(frames)] == ["cancelled"]
 
 
-async def test_another_users_job_is_unknown() -> None:
+async def test_another_users_job_is_not_found() -> None:
     async with Tellback(":memory:", worker=False) as tb, served(tb) as (url, _):
         id = await job_of(tb)
         async with open_stream(url, f"/ai-memory/jobs/{id}/events", headers={"X-Tellback-User": "tom"}) as (answer, _):
             assert answer.status_code == 404
 
 
-async def test_a_job_is_not_followed_any_further_when_the_server_stops() -> None:
+async def test_following_a_job_ends_when_the_server_stops() -> None:
     async with Tellback(":memory:", worker=False) as tb, served(tb) as (url, app):
         id = await job_of(tb)
         async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):

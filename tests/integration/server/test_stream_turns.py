@@ -1,4 +1,4 @@
-"""Turns through a real socket: as they come, cancelled when nobody waits, and let finish at the end."""
+"""Turns through a real socket: streamed, cancelled on disconnect, and finished on shutdown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def serve_chat(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Te
 
 
 async def ask_then_fail(url: str, body: dict[str, Any], model: PacedModel, path: str = CHAT) -> None:
-    """Ask, and go away once the model has begun."""
+    """Send a request and disconnect once the model was called."""
     async with httpx2.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
         request_task = asyncio.create_task(client.post(path, json=body))
         await asyncio.wait_for(model.started.wait(), WAIT_SECONDS)
@@ -56,14 +56,14 @@ async def test_deltas_arrive_before_the_turn_ends() -> None:
             assert result.data["text"] == "Hello!"
 
 
-async def test_the_header_accept_asks_for_a_stream() -> None:
+async def test_the_accept_header_requests_a_stream() -> None:
     async with serve_chat(ScriptedModel([says("Hi.")])) as (url, _, _):
         headers = {"Accept": "text/event-stream"}
         async with open_stream(url, CHAT, {"text": "Hello?"}, headers) as (_, frames):
             assert (await next_frame(frames, "result")).data["text"] == "Hi."
 
 
-async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
+async def test_a_disconnect_from_a_stream_cancels_the_model_call() -> None:
     model = PacedModel()
     async with serve_chat(model) as (url, tb, _):
         model.texts.put_nowait("Hel")
@@ -74,27 +74,27 @@ async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
         assert [stored.role for stored in await tb.user("local").conversations.messages(conversation.id)] == ["user"]
 
 
-async def test_a_client_that_leaves_before_the_first_word_stops_the_model() -> None:
+async def test_a_disconnect_before_the_first_delta_cancels_the_model_call() -> None:
     model = PacedModel()
     async with serve_chat(model) as (url, _, _):
         await ask_then_fail(url, STREAM_BODY, model)
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 
 
-async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() -> None:
+async def test_a_disconnect_from_a_plain_turn_cancels_the_model_call() -> None:
     model = PacedModel()
     async with serve_chat(model) as (url, tb, _):
         await ask_then_fail(url, {"text": "Hello?"}, model)
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
         model.texts.put_nowait("Again.")
         model.texts.put_nowait(None)
-        async with httpx2.AsyncClient(base_url=url) as client:  # the conversation is free
+        async with httpx2.AsyncClient(base_url=url) as client:  # the conversation is no longer claimed
             answer = await client.post(CHAT, json={"text": "Still there?", "wait": 10})
         assert answer.json()["text"] == "Again."
         assert len(await tb.user("local").conversations.list()) == 1
 
 
-async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> None:
+async def test_a_disconnect_from_a_summary_cancels_the_model_call() -> None:
     model = PacedModel()
     async with Tellback(":memory:", model=model, summary_every=None) as tb:
         conversations = tb.user("local").conversations
@@ -106,7 +106,7 @@ async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> No
             await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 
 
-async def test_a_silent_stream_gives_a_sign_of_life() -> None:
+async def test_a_silent_stream_sends_heartbeats() -> None:
     model = PacedModel()
     async with (
         serve_chat(model, heartbeat_seconds=0.05) as (url, _, _),
@@ -121,7 +121,7 @@ async def test_a_silent_stream_gives_a_sign_of_life() -> None:
         assert (await next_frame(frames, "result")).data["text"] == "Hi."
 
 
-async def test_a_client_that_stops_reading_is_left() -> None:
+async def test_a_client_that_stops_reading_is_disconnected() -> None:
     model = PacedModel()
     async with serve_chat(model, stalled_seconds=0.3) as (url, _, _):
         host, port = url.removeprefix("http://").split(":")
@@ -139,7 +139,7 @@ async def test_a_client_that_stops_reading_is_left() -> None:
             writer.transport.abort()
 
 
-async def test_an_error_before_the_first_word_is_an_ordinary_answer() -> None:
+async def test_an_error_before_the_first_delta_is_an_ordinary_response() -> None:
     async with serve_chat(ScriptedModel([raises(ProviderTimeoutError("secret host"))])) as (url, _, _):
         async with open_stream(url, "/ai-conversations/conv_1/run-turn", {"userText": "Hi", "stream": True}) as (
             answer,
@@ -154,7 +154,7 @@ async def test_an_error_before_the_first_word_is_an_ordinary_answer() -> None:
             assert "secret host" not in body
 
 
-async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
+async def test_an_error_after_the_first_delta_is_the_last_frame() -> None:
     model = ScriptedModel([raises(ProviderTimeoutError("secret host"), after="Hel")])
     async with serve_chat(model) as (url, _, _), open_stream(url, CHAT, STREAM_BODY) as (answer, frames):
         assert answer.status_code == 200
@@ -164,7 +164,7 @@ async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
         assert "secret host" not in str(found[-1].data)
 
 
-async def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
+async def test_unexpected_errors_do_not_leak_internal_details() -> None:
     model = ScriptedModel([raises(ZeroDivisionError("the inside"), after="Hel")])
     async with serve_chat(model) as (url, _, _), open_stream(url, CHAT, STREAM_BODY) as (_, frames):
         last_frame = (await remaining_frames(frames))[-1]
@@ -172,7 +172,7 @@ async def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
         assert "the inside" not in str(last_frame.data)
 
 
-async def test_a_server_that_stops_lets_turns_finish_and_begins_none() -> None:
+async def test_a_stopping_server_finishes_turns_and_starts_none() -> None:
     model = PacedModel()
     model.texts.put_nowait("Hel")
     async with serve_chat(model) as (url, _, app), open_stream(url, CHAT, STREAM_BODY) as (_, frames):

@@ -1,4 +1,4 @@
-"""Several worker processes on one port, on PostgreSQL, behave as one server."""
+"""Several worker processes on one port, with PostgreSQL, behave like one server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def three_workers(url: str, *arguments: str, **environment: str) -> AsyncI
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """Three workers that several tests ask, the URL of their store, and where their model marks its calls."""
+    """Three workers shared by several tests, the URL of their store, and the file with their model calls."""
 
     server: ServerProcess
     url: str
@@ -62,7 +62,7 @@ async def shared(
 
 
 def workers(server: ServerProcess) -> list[int]:
-    """The ids of a server's worker processes."""
+    """Return the process ids of a server's workers."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -77,7 +77,7 @@ def workers(server: ServerProcess) -> list[int]:
 
 @contextmanager
 def only_worker(server: ServerProcess, worker_pid: int) -> Iterator[None]:
-    """Let just one worker run, so that it is the one that answers what is asked on new connections."""
+    """Stop all workers but one, so that it answers new connections."""
     with ExitStack() as stack:
         for pid in workers(server):
             if pid != worker_pid:
@@ -86,7 +86,7 @@ def only_worker(server: ServerProcess, worker_pid: int) -> Iterator[None]:
 
 
 async def ask(server: ServerProcess, secret: str, method: str, path: str, **kwargs: Any) -> httpx2.Response:
-    """On a connection of its own."""
+    """Send a request on a new connection."""
     async with server.client(secret, "maya") as client:
         return await client.request(method, path, **kwargs)
 
@@ -99,22 +99,22 @@ async def _up_to(lines: AsyncIterator[str], last_line: str) -> AsyncIterator[str
 
 
 async def user_message_count(server: ServerProcess, secret: str) -> float:
-    """How many messages of users all workers together were sent."""
+    """Return the number of user messages that all workers received."""
     text = (await ask(server, secret, "GET", "/metrics")).text
     lines = [line for line in text.splitlines() if "requests_total" in line and "/user-messages" in line]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 def model_call_timings(folder: Path) -> list[tuple[float, ...]]:
-    """When model calls began and ended, and in which process, in their order."""
+    """Return start, end and process of the model calls, in order."""
     return sorted(tuple(map(float, each.read_text().split())) for each in folder.iterdir())
 
 
 @pytest.mark.asyncio(loop_scope="class")
 class TestThree:
-    """One server for all of these: it takes seconds to start."""
+    """One server for all tests of this class, because it starts slowly."""
 
-    async def test_what_one_writes_the_others_read_and_tell(self, shared: WorkerSetup) -> None:
+    async def test_all_workers_see_the_data_and_events_of_each_other(self, shared: WorkerSetup) -> None:
         server = shared.server
         secret = (await create_key(shared.url)).secret
         first_pid, second_pid, third_pid = workers(server)
@@ -143,7 +143,7 @@ class TestThree:
                 assert [line async for line in _up_to(lines, "event: message.appended")]
             await feed.aclose()
 
-    async def test_keys_of_both_kinds_hold_on_all_of_them(self, shared: WorkerSetup) -> None:
+    async def test_idempotency_keys_and_api_keys_work_on_all_workers(self, shared: WorkerSetup) -> None:
         server = shared.server
         admin, app_key = await create_key(shared.url), await create_key(shared.url, "app")
         conversation = (
@@ -161,7 +161,7 @@ class TestThree:
                 assert answer.status_code == 201, answer.text
                 ids.add(answer.json()["id"])
         assert len(ids) == 1
-        assert await user_message_count(server, app_key.secret) - before == 3, "each worker counted one"
+        assert await user_message_count(server, app_key.secret) - before == 3, "each worker counted one separately"
         stored = (await ask(server, app_key.secret, "GET", f"/ai-conversations/{conversation}/messages")).json()[
             "items"
         ]
@@ -187,14 +187,14 @@ class TestThree:
                 accepted_count += sum(answer.status_code == 200 for answer in answers)
         last_response = await ask(server, secret, "GET", "/ai-conversations")
         metrics = await ask(server, secret, "GET", "/metrics")
-        # A minute may have ended meanwhile, and what a worker set aside of it is not given back.
+        # A new minute may have begun, and requests reserved by a worker are not returned.
         assert limit / 2 <= accepted_count <= 2 * limit
         if accepted_count < limit:
             assert last_response.status_code == 429
             assert int(last_response.headers["retry-after"]) >= 1
         assert "tellback_rate_limited_total" in metrics.text
 
-    async def test_turns_of_one_conversation_never_run_at_once(self, shared: WorkerSetup) -> None:
+    async def test_turns_of_one_conversation_never_overlap(self, shared: WorkerSetup) -> None:
         server = shared.server
         secret = (await create_key(shared.url)).secret
         conversation = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
@@ -206,7 +206,7 @@ class TestThree:
                     ask(server, secret, "POST", path, json={"userText": "Say 6", "wait": 60})
                 )
                 waiting.append(request_task)
-                await asyncio.sleep(0.5)  # so that the connection is this worker's
+                await asyncio.sleep(0.5)  # so that this worker gets the connection
         answers = await asyncio.gather(*waiting)
         assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
         runs = model_call_timings(shared.timings_folder)
@@ -216,7 +216,7 @@ class TestThree:
             assert started >= ended
 
 
-async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> None:
+async def test_a_dead_worker_is_restarted(ready_postgres_url: str) -> None:
     secret = (await create_key(ready_postgres_url)).secret
     async with three_workers(ready_postgres_url) as server:
         before = workers(server)
@@ -230,7 +230,7 @@ async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> N
     assert "restarting it" in server.output
 
 
-async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -> None:
+async def test_a_running_turn_finishes_when_the_workers_stop(ready_postgres_url: str) -> None:
     secret = (await create_key(ready_postgres_url)).secret
     async with three_workers(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
         conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
@@ -241,7 +241,7 @@ async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -
                 async for line in lines:
                     seen.append(line)
                     if seen.count("event: text") == 1 and line == "event: text":
-                        for pid in (server.process.pid, *workers(server)):  # as a terminal or a service manager may
+                        for pid in (server.process.pid, *workers(server)):  # like a terminal or a service manager
                             os.kill(pid, signal.SIGTERM)
         assert await server.wait_for_exit() == 0
     result = json.loads(seen[seen.index("event: result") + 1].removeprefix("data: "))
@@ -249,7 +249,7 @@ async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -
     assert "Traceback" not in server.output
 
 
-async def test_a_server_that_stops_refuses_new_connections(ready_postgres_url: str) -> None:
+async def test_a_stopping_server_rejects_new_connections(ready_postgres_url: str) -> None:
     secret = (await create_key(ready_postgres_url)).secret
     async with three_workers(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
         turn = {"text": "Say 40", "stream": True}
@@ -258,7 +258,7 @@ async def test_a_server_that_stops_refuses_new_connections(ready_postgres_url: s
             async with asyncio.timeout(20):
                 assert [line async for line in _up_to(lines, "event: text")]
             server.signal(signal.SIGTERM)
-            async with asyncio.timeout(5):  # the turn takes ten
+            async with asyncio.timeout(5):  # the turn takes ten seconds
                 while await is_listening(server):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             assert server.process.returncode is None
@@ -267,7 +267,7 @@ async def test_a_server_that_stops_refuses_new_connections(ready_postgres_url: s
 
 
 async def is_listening(server: ServerProcess) -> bool:
-    """Whether somebody listens."""
+    """Whether a server listens."""
     address = urlsplit(server.url)
     try:
         _, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -282,7 +282,7 @@ async def test_a_worker_that_closes_its_store_is_not_interrupted(ready_postgres_
     await create_key(ready_postgres_url)
     async with three_workers(ready_postgres_url, "--agents", "tests.support.served_models:slow_to_close") as server:
         worker_pids = workers(server)
-        for pid in (server.process.pid, *worker_pids):  # as a terminal does
+        for pid in (server.process.pid, *worker_pids):  # like a terminal
             os.kill(pid, signal.SIGINT)
         async with asyncio.timeout(20):
             while workers(server):
@@ -295,7 +295,7 @@ async def test_a_worker_that_closes_its_store_is_not_interrupted(ready_postgres_
     assert "Traceback" not in server.output
 
 
-async def test_workers_end_when_nobody_looks_after_them(ready_postgres_url: str) -> None:
+async def test_workers_exit_when_the_supervisor_dies(ready_postgres_url: str) -> None:
     await create_key(ready_postgres_url)
     async with three_workers(ready_postgres_url) as server:
         remaining_pids = workers(server)

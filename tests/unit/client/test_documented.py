@@ -1,4 +1,4 @@
-"""What the page of the client says of a server's bounds is so."""
+"""The client's documentation matches the server's limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUNDS = {
 }
 
 BY_ITSELF = {
-    "Tellback.user",  # takes no tenant and app
+    "Tellback.user",  # has no tenant and app
     "Tellback.clock",
     "Tellback.model",
     "Tellback.store",
@@ -36,17 +36,17 @@ BY_ITSELF = {
     "Jobs.start_worker",
     "Jobs.close",
 }
-"""What nobody would look for on a server."""
+"""Methods that nobody expects on a server."""
 
 
 @pytest.mark.parametrize("what", BOUNDS)
-def test_bounds_are_as_they_are_documented(what: str) -> None:
+def test_documented_limits_match_the_code(what: str) -> None:
     [row] = [line for line in PAGE.splitlines() if line.startswith(f"| {what}")]
     assert row.endswith(f"| {BOUNDS[what]} |")
     assert SETTINGS.largest_page == MAX_RECALLED
 
 
 @pytest.mark.parametrize("what", sorted((NOT_REMOTE | NOT_REMOTE_ATTRIBUTES) - BY_ITSELF))
-def test_what_a_server_has_not_is_documented(what: str) -> None:
+def test_methods_missing_on_the_client_are_documented(what: str) -> None:
     name = what.split(".")[1]
     assert f"`{name}`" in PAGE or f".{name}`" in PAGE

@@ -1,4 +1,4 @@
-"""The client has what the in-process handles have: the same methods, with the same arguments."""
+"""The client has the methods of the in-process handles, with the same arguments."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
 ]
 
 NOT_REMOTE = {
-    "Memory.replay",  # waits for what may take hours: an admin queues it with POST /ai-admin/replay
-    "Admin.export_stream",  # a file, or the whole
+    "Memory.replay",  # may take hours: an admin queues it with POST /ai-admin/replay
+    "Admin.export_stream",  # a server sends a file or the whole
     "EventFeed.read",
     "EventFeed.latest",
     "Jobs.start",
@@ -50,13 +50,13 @@ NOT_REMOTE = {
     "Jobs.drain",
     "Jobs.close",
     "Keys.check",
-    "Tellback.user",  # a credential may be of one: then it needs no name
+    "Tellback.user",  # the user may be omitted if the credential belongs to one
     "Tellback.register_agent",
     "Tellback.warm_up",
     "Tellback.mine_patterns",
     "Tellback.reembed",
 }
-"""What only makes sense in the process that has the store, or is there in another way."""
+"""Methods that only make sense in process, or exist in another form."""
 
 LOCAL_ARGUMENTS = {
     "count_tokens",  # a function
@@ -72,10 +72,10 @@ WHERE_MORE = {
 
 
 HERE_AT_ONCE = {"Agents.list", "Agents.get"}
-"""What is in memory in process: the client awaits it."""
+"""Methods that are synchronous in process, but not on the client."""
 
 NOT_REMOTE_ATTRIBUTES = {
-    "User.scope",  # the credential says which tenant and app; `user_id` is there
+    "User.scope",  # the credential determines tenant and app; `user_id` exists
     "Tellback.clock",
     "Tellback.model",
     "Tellback.store",
@@ -92,7 +92,7 @@ def public_methods(kind: type[Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("local", "remote"), PAIRS, ids=lambda kind: kind.__name__)
-def test_every_method_is_there_with_the_same_arguments(local: type[Any], remote: type[Any]) -> None:
+def test_every_method_exists_with_the_same_arguments(local: type[Any], remote: type[Any]) -> None:
     remote_methods = public_methods(remote)
     for name, method in public_methods(local).items():
         if f"{local.__name__}.{name}" in NOT_REMOTE:
@@ -106,7 +106,7 @@ def test_every_method_is_there_with_the_same_arguments(local: type[Any], remote:
 
 
 @pytest.mark.parametrize(("local", "remote"), PAIRS, ids=lambda kind: kind.__name__)
-def test_what_is_awaited_here_is_awaited_there(local: type[Any], remote: type[Any]) -> None:
+def test_methods_are_async_on_both_sides(local: type[Any], remote: type[Any]) -> None:
     remote_methods = public_methods(remote)
     for name, method in public_methods(local).items():
         if name not in remote_methods:
@@ -116,14 +116,14 @@ def test_what_is_awaited_here_is_awaited_there(local: type[Any], remote: type[An
 
 
 def call_style(method: Any) -> str:
-    """Whether one awaits it, iterates over it, or has it at once."""
+    """How a method returns its result: awaitable, async iterator or value."""
     if inspect.iscoroutinefunction(method):
         return "awaited"
     returned = str(inspect.signature(method).return_annotation)
     return "iterated" if inspect.isasyncgenfunction(method) or returned.startswith("AsyncGenerator") else "at once"
 
 
-async def test_attributes_are_there_too() -> None:
+async def test_attributes_exist_on_the_client() -> None:
     tb, client = Tellback(":memory:"), TellbackClient("http://127.0.0.1")
     pairs: list[tuple[Any, Any]] = [(tb, client), (tb.user("maya"), client.user("maya"))]
     for local, remote in pairs:
@@ -136,6 +136,6 @@ async def test_attributes_are_there_too() -> None:
 
 
 @pytest.mark.parametrize(("local", "remote"), PAIRS, ids=lambda kind: kind.__name__)
-def test_what_is_there_besides_is_known(local: type[Any], remote: type[Any]) -> None:
+def test_additional_client_methods_are_known(local: type[Any], remote: type[Any]) -> None:
     added = public_methods(remote).keys() - public_methods(local).keys()
     assert added <= WHERE_MORE.get(local.__name__, set())

@@ -1,4 +1,4 @@
-"""Events are parsed however their bytes are split; arguments are sent as they are, or refused as in process."""
+"""Events are parsed for any split of their bytes; arguments are encoded or raise as in process."""
 
 from __future__ import annotations
 
@@ -56,15 +56,13 @@ async def test_any_split_gives_the_same_events(events: list[ServerEvent], end: s
     assert await parse_chunks(*(encoded[start : start + 1] for start in range(len(encoded)))) == events
 
 
-async def test_an_event_that_is_not_whole_is_none() -> None:
+async def test_an_incomplete_event_is_not_yielded() -> None:
     assert await parse_chunks(b"data: a\n\ndata: b\n") == [ServerEvent("message", "a")]
     assert await parse_chunks(b"data: a\r\n\r") == []
 
 
 @pytest.mark.parametrize("size", [1, 7, 1_000])
-async def test_an_event_that_is_too_large_is_refused_however_it_comes(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_event_that_is_too_large_raises_for_any_split(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "MAX_FRAME_BYTES", 50)
     small, large = b"data: " + b"x" * 44 + b"\n\n", b"data: " + b"x" * 45 + b"\n\n"
     many = small * 20
@@ -83,7 +81,7 @@ PLAIN = strategies.recursive(
 
 
 @given(strategies.dictionaries(TEXTS, PLAIN, max_size=4))
-def test_plain_data_are_sent_as_they_are(data: dict[str, Any]) -> None:
+def test_plain_data_is_sent_unchanged(data: dict[str, Any]) -> None:
     assert json.loads(json.dumps(encode_metadata(data))) == data
     assert json.loads(json.dumps(encode_value(data))) == data
 
@@ -101,7 +99,7 @@ def test_plain_data_are_sent_as_they_are(data: dict[str, Any]) -> None:
     ],
     ids=repr,
 )
-def test_metadata_that_are_no_json_are_refused(data: Any) -> None:
+def test_metadata_that_is_not_json_raises(data: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="metadata"):
         encode_metadata(data)
 
@@ -109,20 +107,20 @@ def test_metadata_that_are_no_json_are_refused(data: Any) -> None:
 @pytest.mark.parametrize(
     "value", [b"abc", {"x": bytearray(b"abc")}, {1: 2}, object()], ids=lambda value: type(value).__name__
 )
-def test_what_json_does_not_know_is_refused(value: Any) -> None:
+def test_values_that_json_cannot_encode_raise(value: Any) -> None:
     with pytest.raises(InvalidArgumentError):
         encode_value(value)
 
 
 @given(strategies.sampled_from(["conv", "msg", "ms", "atom", "ent", "bind", "job", "key"]))
-def test_every_id_that_is_made_could_be_one(prefix: str) -> None:
+def test_every_generated_id_is_accepted(prefix: str) -> None:
     assert is_server_id(new_id(prefix))
 
 
 @pytest.mark.parametrize(
     "id", ["", ".", "..", "open", "chat", "a/b", "conv_1/messages", "conv_1?x=1", "conv_\u00e9", None, 7]
 )
-def test_an_id_that_nothing_can_have_is_unknown_without_asking(id: Any) -> None:
+def test_an_impossible_id_is_not_found_without_a_request(id: Any) -> None:
     assert not is_server_id(id)
 
 
@@ -130,7 +128,7 @@ def refuse_request(request: httpx2.Request) -> httpx2.Response:
     raise AssertionError(f"nothing should be sent, but {request.method} {request.url}")
 
 
-async def test_ids_that_cannot_be_are_not_found() -> None:
+async def test_impossible_ids_are_not_found() -> None:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(refuse_request))
     async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")
@@ -151,7 +149,7 @@ async def test_ids_that_cannot_be_are_not_found() -> None:
                 assert caught.value.id == id
 
 
-async def test_what_the_wire_cannot_hold_is_refused() -> None:
+async def test_text_that_cannot_be_encoded_raises() -> None:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(refuse_request))
     async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")

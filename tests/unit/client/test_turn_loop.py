@@ -1,4 +1,4 @@
-"""Every option of a turn is sent, or has a reason why it is not."""
+"""Every option of a turn is sent, or has a documented reason not to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of all sorts, to be sent and read back."""
+"""Hypothesis strategies for values of all wire models."""
 
 from __future__ import annotations
 

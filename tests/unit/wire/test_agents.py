@@ -1,4 +1,4 @@
-"""Keys, costs, sessions and agents' answers: what is sent is what is read back."""
+"""Roundtrips of keys, usage, sessions and agents' answers."""
 
 from __future__ import annotations
 
@@ -143,14 +143,16 @@ def read_back(wire: type[WireModel], value: Any) -> Any:
 @pytest.mark.parametrize(("wire", "values"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject) -> None:
+def test_a_value_survives_the_roundtrip(
+    wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject
+) -> None:
     value = data.draw(values)
     assert read_back(wire, value) == value
 
 
 @settings(max_examples=30, deadline=None)
 @given(answers)
-def test_an_answer_comes_back_without_how_it_came_about(answer: Response) -> None:
+def test_an_agents_answer_is_sent_without_its_trace(answer: Response) -> None:
     usage = ChatUsage(3, 4, 7, provider="p", model="m")
     secret = ModelCall("reply", "the author's prompt", (Message("user", "the author's words"),), usage=usage)
     response = replace(answer, trace=Trace(calls=(secret,)), problems=(TurnProblem("recall", TimeoutError("inside")),))
@@ -163,7 +165,7 @@ def test_an_answer_comes_back_without_how_it_came_about(answer: Response) -> Non
     assert replace(back, trace=Trace(), problems=()) == answer
 
 
-def test_what_is_between_the_agent_and_its_author_is_not_told() -> None:
+def test_internal_agent_state_is_not_sent() -> None:
     state = SessionState("web-42", context={"k": "secret"}, progress=RouteProgress(path=("secret",)), owner="secret")
     data = session_state_to_data(replace(state, extracted={"to": "Rome"}))
     row = SessionData("web-42", collected_data=data["collected_data"])
@@ -172,7 +174,7 @@ def test_what_is_between_the_agent_and_its_author_is_not_told() -> None:
     assert "Rome" in encoded
 
 
-def test_a_description_comes_back_for_those_who_may_see_it() -> None:
+def test_a_spec_is_sent_to_those_who_may_see_it() -> None:
     spec = load_spec({"name": "support", "systemPrompt": "Be kind to $$", "model": "$model", "description": "Helps"})
     with_spec = AgentWire.describe(spec, None, include_spec=True)
     assert AgentWire.model_validate(json.loads(with_spec.to_json())).value() == spec

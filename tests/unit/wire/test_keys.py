@@ -1,4 +1,4 @@
-"""What the platform itself names is camelCase on the wire and comes back as it was; what users name stays as it is."""
+"""Tellback's own keys are camelCase in JSON and are restored; users' keys stay unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CAMEL = re.compile(r"[a-z]+([A-Z][a-z]*)*")
 
 
 class SingleFactExtractor:
-    """An extractor that knows one fact, and at last one that cannot be."""
+    """An extractor that returns one fact, and finally an invalid one."""
 
     def __init__(self) -> None:
         self.importance = 3
@@ -55,7 +55,7 @@ async def make_conversation(user: User, namespace: str) -> str:
 
 @pytest.fixture(scope="module")
 def changes() -> list[Event]:
-    """A change of each type there is."""
+    """Return a change of each type."""
     return asyncio.run(collect_events())
 
 
@@ -70,7 +70,7 @@ async def collect_events() -> list[Event]:
         await tb.keys.revoke((await tb.keys.create("user", user_id="maya")).key.id)
 
         await maya.memory.create_entity(space, "PLACE", "Porto")
-        for _ in range(2):  # the second one says the same again
+        for _ in range(2):  # the second one repeats the same fact
             await maya.memory.run_extraction_for_conversation(await make_conversation(maya, "chat"), space_id=space)
             await tb.jobs.drain()
         extractor.importance = 9
@@ -111,28 +111,28 @@ def encode_payload(event: Event) -> dict[str, Any]:
     return payload
 
 
-def test_every_type_of_change_is_tried(changes: list[Event]) -> None:
+def test_every_event_type_is_tested(changes: list[Event]) -> None:
     event_types = {type for path in STORES.rglob("*.py") for type in TYPE.findall(path.read_text())}
     assert {event.type for event in changes} == event_types
 
 
-def test_data_of_changes_have_the_names_of_the_wire(changes: list[Event]) -> None:
+def test_event_data_has_json_names(changes: list[Event]) -> None:
     for event in changes:
         payload = encode_payload(event)
         assert payload == json.loads(ChangeWire.from_value(event).to_json())
-        if event.type == USER_ERASED:  # names of tables
+        if event.type == USER_ERASED:  # table names
             assert payload["data"] == event.data
         else:
             assert all(CAMEL.fullmatch(name) for name in payload["data"]), event.type
             assert ("memorySpaceId" in payload["data"]) == ("space_id" in event.data)
 
 
-def test_a_change_is_read_as_it_was(changes: list[Event]) -> None:
+def test_a_change_survives_the_roundtrip(changes: list[Event]) -> None:
     for event in changes:
         assert ChangeWire.model_validate(encode_payload(event)).value() == event
 
 
-async def test_what_a_job_did_has_the_names_of_the_wire() -> None:
+async def test_job_results_have_json_names() -> None:
     async with Tellback(":memory:", extractor=SingleFactExtractor(), embedder=None) as tb:
         maya = tb.user("maya")
         space = (await maya.memory.create_space("home")).id
@@ -167,7 +167,7 @@ def booked_state(metadata: Mapping[str, Any]) -> SessionState:
     )
 
 
-def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
+def test_only_a_sessions_own_keys_get_json_names() -> None:
     own_data = {"my_key": 1, "fares": {"from_to": 2}}
     row = row_of(booked_state(own_data), my_channel={"first_seen": 1})
     payload = json.loads(SessionWire.from_value(row).to_json())["collectedData"]
@@ -186,7 +186,7 @@ def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
     [{}, {"my_key": 1}, {"createdAt": "long ago", "lastUpdatedAt": 3}, {"user_id": "maya"}, {"created_at": "then"}],
     ids=str,
 )
-def test_a_session_is_read_as_it_was(own_data: dict[str, Any]) -> None:
+def test_a_session_survives_the_roundtrip(own_data: dict[str, Any]) -> None:
     state = booked_state(own_data)
     row = row_of(state)
     back = SessionWire.model_validate(json.loads(SessionWire.from_value(row).to_json())).value()

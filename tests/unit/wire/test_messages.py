@@ -1,4 +1,4 @@
-"""Content that callers send: what a server gave can be posted as it is, and points to nothing but the web."""
+"""Message content in requests: blocks of responses are accepted, and URLs are restricted to the web."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def has_address(block: ContentBlock) -> bool:
 
 
 @given(strategies.blocks.filter(lambda block: not has_address(block) and block.type != "unknown"))
-def test_a_block_that_a_server_gave_can_be_posted_as_it_is(block: ContentBlock) -> None:
+def test_a_block_of_a_response_can_be_sent_back_unchanged(block: ContentBlock) -> None:
     encoded = json.loads(json.dumps(encode_block(block)))
     try:
         as_blocks([block])
     except TypeError:
-        return  # one that nobody could have stored
+        return  # one that cannot be stored
     assert as_blocks(CONTENT.validate_python([encoded])) == (block,)
 
 
-def test_names_of_the_wire_are_taken_at_every_place() -> None:
+def test_json_names_are_accepted_in_nested_blocks() -> None:
     image = MediaBlock("image", url="https://example.com/cat.png", mime_type="image/png")
     blocks = (
         ToolUseBlock("tu_1", "lookup", {"toolUseId": "kept"}, invalid_input="{"),
@@ -46,7 +46,7 @@ def test_names_of_the_wire_are_taken_at_every_place() -> None:
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "gs://bucket/x.png", "FILE:///x", "s3://b/x", "/etc/passwd", ""])
-def test_nothing_but_the_web_is_pointed_to(url: str) -> None:
+def test_only_web_and_data_urls_are_accepted(url: str) -> None:
     image = {"type": "image", "url": url, "mimeType": "image/png"}
     result = {"type": "tool_result", "toolUseId": "tu_1"}
     for content in (
@@ -62,24 +62,24 @@ def test_nothing_but_the_web_is_pointed_to(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["https://example.com/cat.png", "HTTP://example.com/x", "data:image/png;base64,aGk="])
-def test_addresses_of_the_web_are_taken(url: str) -> None:
+def test_web_urls_are_accepted(url: str) -> None:
     assert CONTENT.validate_python([{"type": "image", "url": url}])[0]["url"] == url
     assert ChatInput.model_validate({"text": "Hi", "attachments": [{"name": "x", "url": url}]}).attachments
 
 
-def test_what_a_tool_was_asked_with_may_point_anywhere() -> None:
+def test_tool_arguments_may_contain_any_url() -> None:
     call = {"type": "tool_use", "id": "tu_1", "name": "read", "arguments": {"url": "file:///etc/hosts"}}
     assert CONTENT.validate_python([call]) == [call]
 
 
-def test_a_message_has_a_bounded_number_of_blocks() -> None:
+def test_the_number_of_blocks_is_limited() -> None:
     text = {"type": "text", "text": "x"}
     assert len(CONTENT.validate_python([text] * MAX_BLOCKS)) == MAX_BLOCKS
     with pytest.raises(ValidationError):
         CONTENT.validate_python([text] * (MAX_BLOCKS + 1))
 
 
-def test_usage_says_whose_it_is() -> None:
+def test_usage_contains_its_provider_and_model() -> None:
     usage = {"inputTokens": 1, "outputTokens": 2, "costUsd": 0.5, "provider": "anthropic", "model": "m"}
     parsed = body_model("append_assistant_turn").model_validate({"content": "Hi", "usage": usage}).arguments()["usage"]
     assert parsed == ChatUsage(1, 2, 3, 0.5, provider="anthropic", model="m")
@@ -88,7 +88,7 @@ def test_usage_says_whose_it_is() -> None:
         UsageIn.model_validate({"model": "x" * 501})
 
 
-def test_a_turn_is_told_how_often_it_may_ask_beside_its_arguments() -> None:
+def test_max_cycles_is_not_an_argument_of_the_turn() -> None:
     for turn in (
         ChatInput.model_validate({"text": "Hi", "maxCycles": 3}),
         RunTurn.model_validate({"userText": "Hi", "maxCycles": 3}),

@@ -1,4 +1,4 @@
-"""What is derived from an entry of the operations table: the request's model, the client's request, the description."""
+"""Derivations from an entry of the operation table: the request's model, the client's request, the description."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def encode(name: str, *args: Any, **kwargs: Any) -> Any:
     return OPERATIONS[name].encode(args, kwargs)
 
 
-def test_a_request_has_what_differs_from_the_defaults() -> None:
+def test_a_request_contains_only_values_that_differ_from_the_defaults() -> None:
     moment = datetime(2026, 3, 1, tzinfo=UTC)
     request = encode("add_atom", SPACE, "Bees", Category("hobby", CategoryKind.FACT), valid_from=moment)
     assert request.path == f"/ai-memory/spaces/{SPACE}/atoms"
@@ -35,7 +35,7 @@ def test_a_request_has_what_differs_from_the_defaults() -> None:
     assert encode("create_space", once=True).body == {"once": True}
 
 
-def test_durations_are_sent_in_seconds_and_names_are_those_of_the_wire() -> None:
+def test_durations_are_sent_in_seconds_with_json_names() -> None:
     assert encode("create_conversation", "chat", close_after=timedelta(hours=1)).body["closeAfter"] == 3_600
     assert encode("run_extraction", "conv_1", space_id=SPACE).body == {
         "conversationId": "conv_1",
@@ -44,7 +44,7 @@ def test_durations_are_sent_in_seconds_and_names_are_those_of_the_wire() -> None
     assert encode("recall_timeline", SPACE, from_="2026-03-01T00:00:00Z").body.keys() == {"from"}
 
 
-def test_a_lists_limit_and_position_are_not_in_its_query() -> None:
+def test_the_limit_and_cursor_of_a_list_are_not_in_its_query() -> None:
     request = encode(
         "list_atoms", SPACE, "hobby", limit=7, categories=["work"], before="atom_1", include_superseded=True
     )
@@ -58,7 +58,7 @@ def test_an_idempotency_key_goes_into_the_header() -> None:
     assert (request.key, request.body) == ("one", {"content": "Hi"})
 
 
-def test_what_cannot_be_sent_is_refused_before_a_request() -> None:
+def test_invalid_arguments_raise_before_a_request() -> None:
     with pytest.raises(NotFoundError) as caught:
         encode("add_atom", "../keys", "Bees")
     assert (caught.value.kind, caught.value.id) == ("space", "../keys")
@@ -68,7 +68,7 @@ def test_what_cannot_be_sent_is_refused_before_a_request() -> None:
         encode("create_space", twice=True)
 
 
-def test_only_what_was_asked_for_is_none_where_it_is_not_found() -> None:
+def test_only_the_requested_thing_becomes_none_if_not_found() -> None:
     by_name = OPERATIONS["find_entity_by_name"]
     assert by_name.is_missing(NotFoundError("entity", "Ana"))
     assert not by_name.is_missing(NotFoundError("space", SPACE))
@@ -88,12 +88,12 @@ def test_only_what_was_asked_for_is_none_where_it_is_not_found() -> None:
     ],
     ids=str,
 )
-def test_a_derived_body_has_bounds(body: dict[str, Any]) -> None:
+def test_a_derived_body_validates_bounds(body: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         body_model("add_atom").model_validate(body)
 
 
-def test_a_derived_body_gives_the_methods_arguments() -> None:
+def test_a_derived_body_returns_the_methods_arguments() -> None:
     body = {"text": "x", "category": {"name": "hobby", "kind": "fact"}, "sourceMessageIds": ["msg_1"]}
     assert body_model("add_atom").model_validate(body).arguments() == {
         "text": "x",
@@ -102,7 +102,7 @@ def test_a_derived_body_gives_the_methods_arguments() -> None:
     }
 
 
-def test_the_clients_method_is_the_handles_in_all_that_one_sees_of_it() -> None:
+def test_the_clients_method_has_the_handles_signature_and_docstring() -> None:
     method = RemoteMemory.add_atom
     assert inspect.iscoroutinefunction(method)
     assert inspect.signature(method) == inspect.signature(Memory.add_atom)
@@ -110,7 +110,7 @@ def test_the_clients_method_is_the_handles_in_all_that_one_sees_of_it() -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda each: each.name)
-def test_an_operation_describes_itself_without_python(operation: Any) -> None:
+def test_an_operations_description_omits_python_terms(operation: Any) -> None:
     assert operation.description.endswith(".")
     assert "or None" not in operation.description
     assert operation.stands_for.strip(".")

@@ -1,4 +1,4 @@
-"""Errors are the same on both sides of the wire: their class, their sentence, and all their attributes."""
+"""Errors survive the roundtrip: their class, message and attributes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def encode_problem(error: TellbackError) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in ERROR_CODES], ids=lambda kind: kind.__name__)
-def test_every_error_comes_with_all_attributes(kind: type[TellbackError]) -> None:
+def test_every_error_is_decoded_with_all_attributes(kind: type[TellbackError]) -> None:
     error = make_error(kind)
     problem = encode_problem(error)
     found = error_from_problem(problem, problem["status"])
@@ -80,14 +80,14 @@ def test_every_error_comes_with_all_attributes(kind: type[TellbackError]) -> Non
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in ERROR_CODES], ids=lambda kind: kind.__name__)
-def test_a_server_that_tells_nothing_gives_whole_errors_too(kind: type[TellbackError]) -> None:
+def test_errors_without_data_are_decoded_with_defaults(kind: type[TellbackError]) -> None:
     status, code = next((status, code) for each, status, code in ERROR_CODES if each is kind)
     found = error_from_problem({"code": code, "data": None}, status)
     assert type(found) is kind
     assert public_attributes(kind) <= vars(found).keys()
 
 
-def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
+def test_every_error_class_with_a_constructor_is_tested() -> None:
     with_own = {
         kind
         for kind, _, _ in ERROR_CODES
@@ -105,18 +105,18 @@ def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_how_a_server_is_set_up_is_not_told(error: TellbackError) -> None:
+def test_the_servers_configuration_is_not_sent(error: TellbackError) -> None:
     assert encode_error_data(error) is None
 
 
 @pytest.mark.parametrize("code", ["stopping", "not-ready", "issuer-unavailable"])
-def test_a_server_that_is_not_there_yet_or_any_more_is_unavailable(code: str) -> None:
+def test_a_starting_or_stopping_server_is_unavailable(code: str) -> None:
     found = error_from_problem({"code": code, "detail": "In a moment."}, 503)
     assert isinstance(found, RemoteUnavailableError)
     assert found.status == 503
 
 
-def test_a_code_that_is_not_known_is_told_with_its_status() -> None:
+def test_an_unknown_code_becomes_a_remote_error_with_its_status() -> None:
     found = error_from_problem({"code": "teapot", "detail": "I am one."}, 418)
     assert (type(found), str(found)) == (RemoteError, "I am one.")
     assert isinstance(found, RemoteError)

@@ -1,4 +1,4 @@
-"""What is sent is what is read back."""
+"""Roundtrips of all values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def read_back(wire: type[WireModel], value: Any) -> Any:
 @pytest.mark.parametrize(("wire", "values"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=30)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject) -> None:
+def test_a_value_survives_the_roundtrip(
+    wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject
+) -> None:
     value = data.draw(values)
     assert read_back(wire, value) == value
 
@@ -69,16 +71,14 @@ def test_a_value_comes_back_as_it_was(wire: type[WireModel], values: SearchStrat
 @pytest.mark.parametrize(("wire", "values"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=5)
 @given(data=st.data())
-def test_names_on_the_wire_are_in_camel_case(
-    wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject
-) -> None:
+def test_json_names_are_camel_case(wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject) -> None:
     payload = json.loads(wire.from_value(data.draw(values)).to_json())
     assert not [name for name in payload if "_" in name or not name[0].islower()]
 
 
 @settings(max_examples=20)
 @given(atom=strategies.atoms)
-def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -> None:
+def test_an_atom_has_its_source_and_citations(atom: Any) -> None:
     payload = json.loads(AtomWire.from_value(atom).to_json())
     assert {
         *("id", "memorySpaceId", "tenantId", "appId", "userId", "text", "category", "importance", "confidence"),
@@ -93,36 +93,36 @@ def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -
 
 @settings(max_examples=20)
 @given(binding=strategies.bindings)
-def test_a_single_scope_stands_by_itself(binding: Any) -> None:
+def test_a_single_scope_is_not_a_list(binding: Any) -> None:
     payload = json.loads(BindingWire.from_value(binding).to_json())["conversationScope"]
     assert isinstance(payload, dict) == (len(binding.conversation_scope) == 1)
 
 
 @settings(max_examples=60)
 @given(message=strategies.stored)
-def test_the_quick_way_of_a_message_writes_the_same(message: StoredMessage) -> None:
+def test_the_fast_message_encoder_writes_the_same_json(message: StoredMessage) -> None:
     assert json.loads(encode_message(message)) == json.loads(MessageWire.from_value(message).to_json())
 
 
-def test_half_a_character_in_a_message_is_sent_all_the_same() -> None:
+def test_a_message_with_a_lone_surrogate_is_encoded() -> None:
     message = StoredMessage("msg_1", "conv_1", 1, "turn_1", "user", (TextBlock("a \ud800 b"),), utc_now())
     assert read_back(MessageWire, message) == message
     assert encode_message(message) == MessageWire.from_value(message).to_json()
 
 
-def test_what_a_provider_wants_back_is_not_sent() -> None:
+def test_provider_metadata_is_not_sent() -> None:
     call = ToolCall("tu_1", "lookup", {"order": 7}, meta={"signature": "secret"})
     message = Message("assistant", "Hi", tool_calls=(call,), meta={"thinking": "secret"})
     assert b"secret" not in MessageOut.from_value(message).to_json()
     assert read_back(MessageOut, message) == message
 
 
-def test_content_that_is_no_text_is_sent_as_one() -> None:
+def test_non_text_content_is_sent_as_text() -> None:
     assert MessageOut.from_value(Message("tool", {"sum": 3})).content == '{"sum": 3}'
     assert MessageOut.from_value(Message("assistant", None)).content == ""
 
 
-def test_a_newer_servers_further_fields_do_no_harm() -> None:
+def test_additional_fields_of_newer_servers_are_ignored() -> None:
     call = ToolCall("tu_1", "lookup")
     payload = {**json.loads(ToolCallOut.from_value(call).to_json()), "risk": "high"}
     assert ToolCallOut.model_validate(payload).value() == call

@@ -1,4 +1,4 @@
-"""How turns end and what comes while they run: what is sent is what is read back."""
+"""Roundtrips of turn results and deltas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ usages = st.builds(
     ChatUsage, st.none() | numbers, st.none() | numbers, cost_usd=st.none() | strategies.reals, model=optional_texts
 )
 invocations = st.builds(ToolInvocation, texts, texts, objects, optional_texts, st.booleans())
-# Of a working context, the memories and its size are on the wire.
+# Only the memories and the size of a working context are sent.
 contexts = st.none() | st.builds(
     lambda atoms, size: WorkingContext("", (), atoms, size, remembers=bool(atoms)), tuples(strategies.atoms), numbers
 )
@@ -63,7 +63,7 @@ results = st.builds(
 events = st.builds(
     Event, numbers, texts.filter(str.isprintable), strategies.scopes, texts, objects, created_at=strategies.moments
 )
-lossy_texts = st.text(st.characters())  # also what UTF-8 cannot hold: models stream halves of characters
+lossy_texts = st.text(st.characters())  # including lone surrogates, which models stream
 deltas: SearchStrategy[ReplyDelta] = st.one_of(
     st.builds(TextDelta, lossy_texts),
     st.builds(ThinkingDelta, lossy_texts),
@@ -81,24 +81,26 @@ deltas: SearchStrategy[ReplyDelta] = st.one_of(
 )
 @settings(max_examples=30)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject) -> None:
+def test_a_value_survives_the_roundtrip(
+    wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject
+) -> None:
     value = data.draw(values)
     assert wire.model_validate(json.loads(wire.from_value(value).to_json())).value() == value
 
 
 @given(deltas)
-def test_a_delta_comes_back_as_it_was(delta: ReplyDelta) -> None:
+def test_a_delta_survives_the_roundtrip(delta: ReplyDelta) -> None:
     event, data = encode_delta(delta) or ("", b"")
     assert b"\n" not in data
     assert decode_delta(event, json.loads(data)) == delta
 
 
-def test_an_unknown_delta_is_passed_over() -> None:
+def test_an_unknown_delta_is_ignored() -> None:
     assert encode_delta(object()) is None  # type: ignore[arg-type]
     assert decode_delta("of_a_later_version", {"text": "Hi"}) is None
 
 
-def test_problems_are_told_without_their_inside() -> None:
+def test_problems_do_not_leak_internal_details() -> None:
     outcome = TurnResult(ok=True, text="Hi", turn_id="turn_1", conversation_id="conv_1")
     failed = replace(outcome, problems=(TurnProblem("recall", StoreBusyError("/secret/path")),))
     sent = TurnOutcomeWire.from_value(failed).to_json()
