@@ -176,9 +176,10 @@ def free_port() -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_the_adapter_on_the_persistence_page_passes_the_suite(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["add-a-session-adapter", "add-a-store"])
+async def test_the_example_of_a_contributor_guide_passes_its_conformance_suite(page: str, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(PYTEST_INI)
-    await run(extract(ROOT / "docs" / "howto" / "persistence.md", tmp_path), "-m", "pytest", "-q")
+    await run(extract(ROOT / "docs" / "contributing" / f"{page}.md", tmp_path), "-m", "pytest", "-q")
 
 
 def test_enough_python_blocks_are_found() -> None:
