@@ -1,4 +1,4 @@
-"""Which model is chosen where nobody names one."""
+"""`choose_model`: the choice of a model if the application sets none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def closed_port() -> str:
 
 @pytest.fixture
 def env_without_models() -> dict[str, str]:
-    """An environment with no key, and an Ollama that does not answer."""
+    """An environment without keys, in which no Ollama answers."""
     return {"OLLAMA_HOST": closed_port()}
 
 
@@ -45,7 +45,7 @@ async def chosen_model_name(env: dict[str, str], name: str | None = None) -> str
     return (await asyncio.to_thread(choose_model, name, env)).name
 
 
-async def test_with_nothing_set_up_it_is_the_offline_model(env_without_models: dict[str, str]) -> None:
+async def test_without_any_model_the_offline_model_is_chosen(env_without_models: dict[str, str]) -> None:
     found = choose_model(env=env_without_models)
     assert found.is_offline
     assert "no key is set" in found.why
@@ -70,7 +70,7 @@ async def test_a_key_is_enough(env_without_models: dict[str, str], variable: str
 
 
 @pytest.mark.parametrize("blank", ["", "  "])
-async def test_an_empty_key_is_none(env_without_models: dict[str, str], blank: str) -> None:
+async def test_a_blank_variable_counts_as_not_set(env_without_models: dict[str, str], blank: str) -> None:
     for variable in ("OPENAI_API_KEY", "TELLBACK_MODEL", "TELLBACK_GGUF"):
         assert choose_model(env={**env_without_models, variable: blank}).is_offline
 
@@ -80,7 +80,7 @@ def test_offline_is_offline_however_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("host", ["[::1", "127.0.0.1:99999", "http://[", "a b"])
-async def test_an_ollama_host_that_is_no_address_is_where_nothing_answers(host: str) -> None:
+async def test_an_invalid_ollama_host_means_that_no_ollama_answers(host: str) -> None:
     assert choose_model(env={"OLLAMA_HOST": host}).is_offline
     [ollama] = [each for each in survey_models({"OLLAMA_HOST": host}) if each.provider == "Ollama"]
     assert host in ollama.note
@@ -97,20 +97,24 @@ async def test_an_ollama_host_that_is_no_address_is_where_nothing_answers(host: 
         ("https://ollama.example", "https://ollama.example/v1/"),
     ],
 )
-async def test_an_ollama_is_asked_where_it_was_looked_for(monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
+async def test_ollama_models_use_the_address_of_the_discovery(
+    monkeypatch: pytest.MonkeyPatch, host: str, url: str
+) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
     async with OllamaModel("qwen3") as model:
         assert str(model.client.base_url) == url
     assert f"{build_ollama_url(host)}/v1/" == url
 
 
-def test_a_host_that_is_none_is_told_when_a_model_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_ollama_host_raises_when_a_model_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "box:99999")
     with pytest.raises(ConfigurationError, match="OLLAMA_HOST must be an address"):
         OllamaModel("qwen3")
 
 
-async def test_what_is_named_wins_then_the_variable_then_keys(env_without_models: dict[str, str]) -> None:
+async def test_the_argument_wins_over_the_variable_and_the_variable_over_keys(
+    env_without_models: dict[str, str],
+) -> None:
     env = {**env_without_models, "TELLBACK_MODEL": "gpt-5-mini", "ANTHROPIC_API_KEY": "key"}
     assert choose_model("grok-4", env).name == "grok-4"
     assert choose_model(None, env).name == "gpt-5-mini"
@@ -118,7 +122,7 @@ async def test_what_is_named_wins_then_the_variable_then_keys(env_without_models
     assert choose_model("auto", {**env, "TELLBACK_MODEL": "auto"}).name == "claude-sonnet-5"
 
 
-async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_install(
+async def test_a_key_without_its_package_is_skipped_with_an_install_hint(
     env_without_models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
@@ -130,23 +134,23 @@ async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_in
     assert "pip install 'tellback[anthropic]'" in anthropic.note
 
 
-async def test_an_ollama_on_this_machine_answers_with_a_model_that_chats(ollama: FakeHttpServer) -> None:
+async def test_the_first_chat_model_of_an_ollama_is_chosen(ollama: FakeHttpServer) -> None:
     assert await chosen_model_name({"OLLAMA_HOST": ollama.url}) == "ollama/llama3.2:latest"
     assert await chosen_model_name({"OLLAMA_HOST": ollama.url, "OPENAI_API_KEY": "key"}) == "gpt-5"
 
 
 @pytest.mark.parametrize("answer", [{"models": []}, {"models": [{"name": "nomic-embed-text"}]}, {}, [], "no"])
-async def test_what_has_no_model_to_chat_with_is_not_chosen(answer: Any) -> None:
+async def test_an_ollama_without_a_chat_model_is_not_chosen(answer: Any) -> None:
     async with FakeHttpServer(lambda request: json_reply(answer)) as server:
         assert await chosen_model_name({"OLLAMA_HOST": server.url}) == "offline"
 
 
-async def test_something_else_on_that_port_is_not_taken_for_an_ollama() -> None:
+async def test_another_server_on_the_port_is_not_an_ollama() -> None:
     async with FakeHttpServer(lambda request: Reply(500)) as server:
         assert await chosen_model_name({"OLLAMA_HOST": server.url}) == "offline"
 
 
-async def test_a_gguf_file_is_chosen_if_it_is_there(env_without_models: dict[str, str], tmp_path: Path) -> None:
+async def test_an_existing_gguf_file_is_chosen(env_without_models: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
     env = {**env_without_models, "TELLBACK_GGUF": str(file)}
     assert choose_model(env=env).is_offline
@@ -158,14 +162,14 @@ async def test_a_gguf_file_is_chosen_if_it_is_there(env_without_models: dict[str
     assert choose_model(env={**env_without_models, "TELLBACK_GGUF": str(bare)}).name == f"local/{bare}"
 
 
-async def test_auto_is_looked_up_when_a_tellback_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tellback_resolves_auto_when_it_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELLBACK_MODEL", "gpt-5-nano")
     assert Tellback(":memory:", model="auto").model == "gpt-5-nano"
     monkeypatch.setenv("TELLBACK_MODEL", "offline")
     assert Tellback(":memory:", model="auto").model is None
 
 
-async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_auto_is_accepted_wherever_a_model_name_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELLBACK_MODEL", "gpt-5-nano")
     assert ChatOptions(model="auto").model == "gpt-5-nano"
     monkeypatch.setenv("TELLBACK_MODEL", "offline")
@@ -175,7 +179,7 @@ async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.Mo
     assert (await http_server.check_options(ServeOptions(url=":memory:", model="auto"))).model == "offline"
 
 
-async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
+async def test_warm_up_loads_an_in_process_model() -> None:
     class InProcessModel(ScriptedModel):
         loaded = 0
 
@@ -188,7 +192,7 @@ async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
     assert model.loaded == 1
 
 
-async def test_a_gguf_file_that_is_missing_is_told_when_a_server_warms_up(tmp_path: Path) -> None:
+async def test_warm_up_raises_an_error_for_a_missing_gguf_file(tmp_path: Path) -> None:
     async with Tellback(":memory:", model=str(tmp_path / "none.gguf")) as tb:
         with pytest.raises(TellbackError, match=r"none\.gguf"):
             await tb.warm_up()

@@ -1,4 +1,4 @@
-"""Model calls as spans: one for each, by whatever door, and with its end whatever the end is."""
+"""Spans of model calls: one for each call, with every entry point and every ending."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_every_model_call_is_one_span(exporter: InMemorySpanExporter, entr
 
 
 @pytest.mark.parametrize("entry_point", MODEL_CALLS)
-async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExporter, entry_point: str) -> None:
+async def test_the_span_of_a_failed_call_has_its_provider(exporter: InMemorySpanExporter, entry_point: str) -> None:
     entry = ProviderRegistration("own", prefix_detector("own-"), "Own Host", chat_fn=failing)
     for opts, provider in (
         (ChatOptions(model=ScriptedModel([raises(ConnectionError("gone"))])), "scripted"),
@@ -102,7 +102,7 @@ async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExport
         assert attributes.get("gen_ai.provider.name") == provider
 
 
-async def test_the_provider_of_a_models_name_is_known_before_it_answers(
+async def test_the_span_has_the_provider_of_a_model_name(
     exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GEMINI_API_KEY", raising=False)
@@ -113,7 +113,7 @@ async def test_the_provider_of_a_models_name_is_known_before_it_answers(
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-async def test_a_stream_that_is_closed_before_its_end_is_called_off(exporter: InMemorySpanExporter, steps: int) -> None:
+async def test_a_stream_closed_early_is_marked_as_cancelled(exporter: InMemorySpanExporter, steps: int) -> None:
     caller = resolve_caller(ChatOptions(model=ScriptedModel([says("One, two.", chunks=3)])))
     async with aclosing(caller.stream(CallRequest([], None, (), {}))) as items:
         for _ in range(steps):
@@ -124,7 +124,7 @@ async def test_a_stream_that_is_closed_before_its_end_is_called_off(exporter: In
     assert attributes["tellback.cancelled"] is True
 
 
-async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on(
+async def test_a_stream_with_a_complete_reply_is_complete_even_if_not_read_to_its_end(
     exporter: InMemorySpanExporter,
 ) -> None:
     caller = resolve_caller(ChatOptions(model=ScriptedModel([says("One, two.")])))
@@ -137,14 +137,14 @@ async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on
     assert "tellback.cancelled" not in attributes
 
 
-async def test_a_stream_that_was_never_begun_is_no_call(exporter: InMemorySpanExporter) -> None:
+async def test_a_stream_that_never_started_has_no_span(exporter: InMemorySpanExporter) -> None:
     caller = resolve_caller(ChatOptions(model=ScriptedModel([])))
     await caller.stream(CallRequest([], None, (), {})).aclose()
     assert not exporter.get_finished_spans()
 
 
 @pytest.mark.parametrize("entry_point", MODEL_CALLS)
-async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExporter, entry_point: str) -> None:
+async def test_a_cancelled_call_is_not_an_error(exporter: InMemorySpanExporter, entry_point: str) -> None:
     was_called = asyncio.Event()
     model = ScriptedModel([says("never", delay=30, expect=lambda _: was_called.set())])
     task = asyncio.ensure_future(MODEL_CALLS[entry_point][0](ChatOptions(model=model)))
@@ -158,7 +158,7 @@ async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExport
     assert attributes["tellback.cancelled"] is True
 
 
-async def test_a_callback_that_fails_fails_the_call_it_listens_to(exporter: InMemorySpanExporter) -> None:
+async def test_a_failing_callback_fails_its_call(exporter: InMemorySpanExporter) -> None:
     def listen(delta: Any) -> None:
         raise LookupError("no")
 
@@ -167,5 +167,5 @@ async def test_a_callback_that_fails_fails_the_call_it_listens_to(exporter: InMe
     assert only_span(exporter)[1]["error.type"] == "LookupError"
 
 
-def test_while_nobody_wants_spans_callers_are_as_they_are() -> None:
+def test_without_tracing_callers_are_not_wrapped() -> None:
     assert type(resolve_caller(ChatOptions(chat_fn=hello))).__name__ == "FunctionCaller"

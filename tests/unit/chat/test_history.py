@@ -1,4 +1,4 @@
-"""Histories are repaired so that every provider accepts them, and nothing is lost."""
+"""Repaired histories are valid for every provider, and no message is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def outline(messages: list[Message]) -> list[str]:
     ]
 
 
-def test_a_sound_history_is_left_as_it_is() -> None:
+def test_a_valid_history_is_unchanged() -> None:
     history = [
         user_message("Hi"),
         call_message("1", "2"),
@@ -44,7 +44,7 @@ def test_a_sound_history_is_left_as_it_is() -> None:
     assert repair_history(history) == history
 
 
-def test_a_missing_result_is_told_as_such() -> None:
+def test_a_missing_result_becomes_an_error_result() -> None:
     repaired = repair_history([user_message("Hi"), call_message("1", "2"), result_message("1"), user_message("?")])
     assert outline(repaired) == ["u", "a12", "t1", "t2!", "u"]
     assert repaired[3].content == INTERRUPTED
@@ -57,7 +57,7 @@ def test_a_late_result_is_moved_to_its_call() -> None:
     assert repaired[1].content == "late"
 
 
-def test_a_second_result_is_dropped_and_a_lost_one_becomes_a_note() -> None:
+def test_a_second_result_is_dropped_and_a_result_without_a_call_becomes_a_note() -> None:
     repaired = repair_history(
         [result_message("0", "old"), call_message("1"), result_message("1", "first"), result_message("1", "second")]
     )
@@ -66,18 +66,18 @@ def test_a_second_result_is_dropped_and_a_lost_one_becomes_a_note() -> None:
     assert repaired[2].content == "first"
 
 
-def test_ids_used_again_belong_to_the_nearest_call() -> None:
+def test_a_result_with_a_repeated_id_belongs_to_the_nearest_call() -> None:
     history = [call_message("1"), user_message("?"), call_message("1"), result_message("1", "second")]
     repaired = repair_history(history)
     assert outline(repaired) == ["a1", "t1!", "u", "a1", "t1"]
     assert repaired[-1].content == "second"
 
 
-def test_one_id_twice_in_one_reply_is_one_call() -> None:
+def test_calls_with_equal_ids_in_one_reply_are_one_call() -> None:
     assert outline(repair_history([call_message("1", "1"), result_message("1")])) == ["a1", "t1"]
 
 
-def test_open_calls_are_those_at_the_end_only() -> None:
+def test_only_calls_at_the_end_are_pending() -> None:
     assert [c.id for c in pending_calls([call_message("1", "2"), result_message("1")])] == ["2"]
     assert pending_calls([call_message("1"), user_message("?")]) == ()
     assert pending_calls([]) == ()
@@ -93,14 +93,14 @@ messages = st.one_of(
 
 
 @given(st.lists(messages, max_size=12))
-def test_every_history_becomes_sound_and_repairing_again_changes_nothing(history: list[Message]) -> None:
+def test_a_repaired_history_is_valid_and_repairing_it_again_changes_nothing(history: list[Message]) -> None:
     repaired = repair_history(history)
     assert is_valid_history(repaired)
     assert repair_history(repaired) == repaired
 
 
 @given(st.lists(messages, max_size=12))
-def test_what_people_and_models_said_stays_in_order(history: list[Message]) -> None:
+def test_messages_of_users_and_models_keep_their_order(history: list[Message]) -> None:
     def user_texts(found: list[Message]) -> list[str]:
         return [message_text(m) for m in found if m.role != "tool" and not message_text(m).startswith("[Result of")]
 

@@ -1,4 +1,4 @@
-"""The loop: tools, streams, caps, typed answers, approvals, budgets, events."""
+"""The loop: tools, streams, limits, typed answers, approvals, budgets, events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def collect(opts: ChatOptions, messages: Any, **kwargs: Any) -> list[Any]:
     return [item async for item in stream_loop(opts, messages, **kwargs)]
 
 
-async def test_a_question_through_two_rounds_of_tools() -> None:
+async def test_a_question_with_two_rounds_of_tools() -> None:
     usage = ChatUsage(input_tokens=10, output_tokens=1, total_tokens=11, model="m", provider="p")
     script = [
         calls("add", x=1, y=2, usage=usage),
@@ -81,7 +81,7 @@ async def test_a_question_through_two_rounds_of_tools() -> None:
     assert [len(request.messages) for request in model.requests] == [1, 3, 5]
 
 
-async def test_the_result_is_ready_for_the_next_run() -> None:
+async def test_the_messages_of_a_result_can_start_the_next_run() -> None:
     with ScriptedModel([says("Hello!"), says("Fine.")]) as model:
         opts = ChatOptions(model=model)
         first = await run_loop(opts, "Hi")
@@ -89,7 +89,7 @@ async def test_the_result_is_ready_for_the_next_run() -> None:
     assert [message.content for message in model.requests[1].messages] == ["Hi", "Hello!", "How are you?"]
 
 
-async def test_the_result_is_json_without_what_the_provider_sent() -> None:
+async def test_to_dict_returns_json_without_raw_replies() -> None:
     reply = ChatReply("Done.", usage=ChatUsage(input_tokens=3), raw=object())
     result = await run_loop(ChatOptions(model=ScriptedModel([reply])), "Go.")
     decoded = json.loads(json.dumps(result.to_dict()))
@@ -98,7 +98,7 @@ async def test_the_result_is_json_without_what_the_provider_sent() -> None:
     assert [message["role"] for message in decoded["messages"]] == ["user", "assistant"]
 
 
-async def test_every_delta_of_every_call_reaches_callback_and_iterator_alike() -> None:
+async def test_callback_and_iterator_receive_every_delta_of_every_call() -> None:
     script = [calls("add", x=1, y=2, saying="Let me see. "), says("It is 3.", chunks=3, thinking="Hmm.")]
     seen: list[Any] = []
     late: list[Any] = []
@@ -121,7 +121,7 @@ async def test_every_delta_of_every_call_reaches_callback_and_iterator_alike() -
     assert [type(delta) for delta in seen].count(StreamStop) == 2
 
 
-async def test_the_four_doors_agree() -> None:
+async def test_the_four_entry_points_return_equal_results() -> None:
     def script() -> ScriptedModel:
         return ScriptedModel([calls(ToolCall("c", "add", {"x": 1, "y": 2})), says("3")])
 
@@ -153,7 +153,7 @@ async def test_calls_of_one_reply_run_at_the_same_time() -> None:
     assert [message.content for message in result.messages[2:7]] == ["0", "1", "2", "3", "4"]
 
 
-async def test_the_model_learns_of_failures_and_may_recover() -> None:
+async def test_the_model_receives_tool_errors_and_can_recover() -> None:
     def fail() -> None:
         raise ValueError("no such order")
 
@@ -169,7 +169,7 @@ async def test_the_model_learns_of_failures_and_may_recover() -> None:
     assert all(message.is_error for message in result.messages if message.role == "tool")
 
 
-async def test_the_cap_raises_with_the_messages_so_far() -> None:
+async def test_the_iteration_limit_raises_an_error_with_the_messages_so_far() -> None:
     model = FunctionModel(lambda request: calls("add", x=1, y=1))
     with pytest.raises(MaxIterationsError, match="on_max_iterations='answer'") as caught:
         await run_loop(ChatOptions(model=model, tools=[add], max_iterations=3), "Go")
@@ -177,7 +177,7 @@ async def test_the_cap_raises_with_the_messages_so_far() -> None:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_the_cap_may_end_in_an_answer_instead(streaming: bool) -> None:
+async def test_the_iteration_limit_can_end_in_an_answer_instead(streaming: bool) -> None:
     script = [calls("add", x=1, y=1), calls("add", x=2, y=2), says("As far as I know: 4.")]
     with ScriptedModel(script) as model:
         opts = ChatOptions(
@@ -192,7 +192,7 @@ async def test_the_cap_may_end_in_an_answer_instead(streaming: bool) -> None:
     assert last.system.startswith("S\n\n")
 
 
-async def test_a_last_call_that_still_wants_tools_gives_its_text_and_a_sound_history() -> None:
+async def test_tool_calls_in_the_final_reply_are_removed() -> None:
     model = FunctionModel(lambda request: calls("add", x=1, y=1, saying="Hm."))
     opts = ChatOptions(model=model, tools=[add], max_iterations=1, on_max_iterations="answer")
     result = await run_loop(opts, "Go")
@@ -214,7 +214,7 @@ class City(pydantic.BaseModel):
     people: int = pydantic.Field(ge=0)
 
 
-async def test_a_typed_answer_is_checked_and_corrected() -> None:
+async def test_an_invalid_typed_answer_is_corrected() -> None:
     script = [
         answers({"name": "Rome", "people": -1}),
         says("Sorry:\n```json\n{}\n```", expect="people: Input should be greater than or equal to 0"),
@@ -227,14 +227,14 @@ async def test_a_typed_answer_is_checked_and_corrected() -> None:
     assert model.requests[0].output_schema["required"] == ["name", "people"]
 
 
-async def test_a_typed_answer_may_be_asked_for_one_run_only_and_be_any_type() -> None:
+async def test_output_type_can_be_set_for_one_run_and_be_any_type() -> None:
     with ScriptedModel([answers({"result": [1, 2]}), says("plain")]) as model:
         opts = ChatOptions(model=model)
         assert (await run_loop(opts, "Which?", output_type=list[int])).output == [1, 2]
         assert (await run_loop(opts, "Which?")).output is None
 
 
-async def test_a_typed_answer_that_never_fits_is_an_error_with_the_text() -> None:
+async def test_a_typed_answer_that_stays_invalid_raises_an_error_with_its_text() -> None:
     model = ScriptedModel([says("I think Rome.")] * 3)
     with pytest.raises(OutputValidationError, match="not a valid City") as caught:
         await run_loop(ChatOptions(model=model, output_type=City, max_iterations=1), "Which?")
@@ -245,7 +245,7 @@ async def test_a_typed_answer_that_never_fits_is_an_error_with_the_text() -> Non
         await run_loop(ChatOptions(model=model, output_type=City), "Which?")
 
 
-async def test_a_typed_answer_after_the_cap_may_still_be_corrected() -> None:
+async def test_a_typed_answer_after_the_iteration_limit_can_be_corrected() -> None:
     script = [calls("add", x=1, y=1), says("Rome"), answers({"name": "Rome", "people": 2})]
     with ScriptedModel(script) as model:
         opts = ChatOptions(model=model, tools=[add], max_iterations=1, on_max_iterations="answer", output_type=City)
@@ -268,7 +268,7 @@ async def test_broken_histories_are_repaired_before_the_model_sees_them() -> Non
 
 
 class Shop:
-    """A tool that must be approved, one that need not, and what they did."""
+    """A tool that needs approval, one that does not, and a record of their calls."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -295,7 +295,7 @@ CALLS = [
 ]
 
 
-async def test_a_tool_that_needs_approval_stops_the_loop_and_nothing_runs_twice() -> None:
+async def test_a_tool_that_needs_approval_stops_the_loop_and_runs_once() -> None:
     shop = Shop()
     with ScriptedModel([calls(*CALLS, saying="One moment."), says("Done.", expect="Too much")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
@@ -303,7 +303,7 @@ async def test_a_tool_that_needs_approval_stops_the_loop_and_nothing_runs_twice(
         assert (first.stop_reason, first.pending, first.text) == ("approval", tuple(CALLS[1:]), "One moment.")
         assert shop.done == ["look 7"]
 
-        # Still undecided: the model is not asked, and nothing runs.
+        # Still undecided: the model is not called, and no tool runs.
         repeated = await run_loop_messages(opts, first.messages)
         assert repeated.pending == first.pending
 
@@ -319,7 +319,7 @@ async def test_a_tool_that_needs_approval_stops_the_loop_and_nothing_runs_twice(
     assert results["c"].is_error
 
 
-async def test_approving_works_while_streaming_and_may_change_the_input() -> None:
+async def test_an_approval_works_while_streaming_and_can_change_the_input() -> None:
     shop = Shop()
     with ScriptedModel([calls(CALLS[1]), says("Done.")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
@@ -330,7 +330,7 @@ async def test_approving_works_while_streaming_and_may_change_the_input() -> Non
     assert shop.done == ["refund 9"]
 
 
-async def test_a_new_question_instead_of_a_decision_leaves_the_call_undone() -> None:
+async def test_a_call_does_not_run_if_a_new_question_replaces_the_decision() -> None:
     shop = Shop()
     with ScriptedModel([calls(CALLS[1]), says("All right.")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
@@ -340,7 +340,7 @@ async def test_a_new_question_instead_of_a_decision_leaves_the_call_undone() -> 
     assert shop.done == []
 
 
-async def test_a_decision_on_an_unknown_call_is_refused() -> None:
+async def test_a_decision_on_an_unknown_call_raises_configuration_error() -> None:
     with ScriptedModel([]) as model, pytest.raises(ConfigurationError, match="not in the messages: zzz"):
         await run_loop_messages(ChatOptions(model=model), [user_message("Hi")], approvals={"zzz": True})
 
@@ -355,7 +355,9 @@ async def test_an_oversized_request_is_never_sent() -> None:
     assert set(caught.value.breakdown) == {"messages", "system", "tools"}
 
 
-async def test_the_budget_is_checked_before_every_call_and_warns_first(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_budget_is_checked_before_every_call_and_logs_a_warning_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def read() -> str:
         return "y" * 1000
 
@@ -366,7 +368,7 @@ async def test_the_budget_is_checked_before_every_call_and_warns_first(caplog: p
     assert "context is almost full" in caplog.text
 
 
-async def test_a_token_counter_of_ones_own_and_the_window_less_the_output_cap() -> None:
+async def test_a_custom_token_counter_and_the_context_window_set_the_limit() -> None:
     def count(messages: Any, model: str) -> int:
         return 60 * len(messages)
 
@@ -488,7 +490,7 @@ async def test_an_error_in_the_callback_ends_the_run_and_closes_the_stream() -> 
 # Functions instead of models
 
 
-async def test_a_chat_function_is_called_by_the_contract() -> None:
+async def test_a_chat_function_receives_model_messages_system_and_tools() -> None:
     seen: list[Any] = []
 
     async def chat_fn(model: str, messages: Any, system: str | None, tools: Any) -> ChatReply:
@@ -501,7 +503,7 @@ async def test_a_chat_function_is_called_by_the_contract() -> None:
     assert result.usage.total_tokens == 3
 
 
-async def test_a_chat_function_gets_the_settings_it_accepts() -> None:
+async def test_a_chat_function_receives_only_the_settings_it_accepts() -> None:
     seen: dict[str, Any] = {}
 
     async def some(model: str, messages: Any, system: Any, tools: Any, *, max_output_tokens: int = 0) -> str:
@@ -515,7 +517,7 @@ async def test_a_chat_function_gets_the_settings_it_accepts() -> None:
     opts = ChatOptions(chat_fn=some, max_output_tokens=5, output_type=City, config={"temperature": 0})
     assert (await run_loop(opts, "Which?")).output == City(name="Rome", people=1)
     assert seen["max_output_tokens"] == 5
-    assert '"people"' in seen["system"]  # it cannot be given a schema, so it is told
+    assert '"people"' in seen["system"]  # the function accepts no schema, so the prompt contains it
     await run_loop(opts, "Which?", chat_fn=every, tool_choice="auto")
     assert seen["tool_choice"] == "auto"
     assert seen["temperature"] == 0
@@ -523,7 +525,7 @@ async def test_a_chat_function_gets_the_settings_it_accepts() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_the_legacy_shape_is_enough_for_plain_text(is_async: bool) -> None:
+async def test_the_legacy_signature_works_for_plain_text(is_async: bool) -> None:
     def plain(model: str, prompt: str, system: str | None) -> str:
         return f"{model}|{prompt}|{system}"
 
@@ -542,7 +544,9 @@ async def test_the_legacy_shape_is_enough_for_plain_text(is_async: bool) -> None
 @pytest.mark.parametrize("awaits", [False, True])
 @pytest.mark.parametrize("returns", [False, True])
 @pytest.mark.parametrize("stops", [False, True])
-async def test_a_stream_function_may_await_return_and_stop_or_not(awaits: bool, returns: bool, stops: bool) -> None:
+async def test_a_stream_function_can_await_deltas_return_a_reply_and_send_a_stop(
+    awaits: bool, returns: bool, stops: bool
+) -> None:
     async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> ChatReply | None:
         if messages[-1].role == "tool":
             deltas: list[Any] = [TextDelta("It is "), TextDelta(messages[-1].content)]
@@ -579,7 +583,7 @@ async def test_a_stream_function_may_await_return_and_stop_or_not(awaits: bool, 
     assert str(await run_loop(opts, "1 + 2?")) == "It is 3"
 
 
-async def test_a_failing_stream_function_fails_the_run_on_both_doors() -> None:
+async def test_a_failing_stream_function_fails_the_run_with_both_entry_points() -> None:
     async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
         on_delta(TextDelta("Hel"))
         raise OSError("wire down")
@@ -591,7 +595,7 @@ async def test_a_failing_stream_function_fails_the_run_on_both_doors() -> None:
         await collect(opts, "Hi")
 
 
-async def test_dispatch_asks_once_and_runs_no_tool() -> None:
+async def test_dispatch_calls_the_model_once_and_runs_no_tool() -> None:
     with ScriptedModel([calls("add", x=1, y=2), says("Hi!", chunks=1)]) as model:
         opts = ChatOptions(model=model)
         assert (await dispatch_chat(opts, [user_message("1 + 2?")], [add])).tool_calls[0].name == "add"
@@ -600,7 +604,7 @@ async def test_dispatch_asks_once_and_runs_no_tool() -> None:
     assert len(seen) == 4
 
 
-async def test_an_async_callback_is_live_even_when_the_stream_function_does_not_await_it() -> None:
+async def test_an_async_callback_runs_immediately_even_if_not_awaited() -> None:
     seen: list[str] = []
     caught_up: list[int] = []
 
@@ -638,7 +642,7 @@ async def test_an_async_callback_that_fails_ends_the_run() -> None:
             await run_loop_stream(opts, "Hi", refuse)
 
 
-async def test_a_stream_function_may_call_back_from_a_thread() -> None:
+async def test_a_stream_function_can_call_on_delta_from_a_thread() -> None:
     gate = threading.Event()
 
     async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
@@ -649,13 +653,13 @@ async def test_a_stream_function_may_call_back_from_a_thread() -> None:
         await asyncio.to_thread(work)
 
     async for item in stream_loop(ChatOptions(model="m", chat_stream_fn=chat_stream_fn), "Hi"):
-        gate.set()  # only when the first delta has come
+        gate.set()  # only after the first delta
         if isinstance(item, LoopResult):
             assert item.text == "a"
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_usage_may_be_a_mapping_wherever_it_comes_from(streaming: bool) -> None:
+async def test_usage_can_be_a_mapping_everywhere(streaming: bool) -> None:
     usage: Any = {"prompt_tokens": 1, "completion_tokens": 2}
 
     async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
@@ -686,11 +690,11 @@ async def test_usage_may_be_a_mapping_wherever_it_comes_from(streaming: bool) ->
         functools.partial(lambda prefix, model, prompt, system: f"{prompt}|{system}", "x"),
     ],
 )
-async def test_the_legacy_shape_is_known_by_its_prompt(shape: Any) -> None:
+async def test_the_legacy_signature_is_recognised_by_its_prompt_parameter(shape: Any) -> None:
     assert str(await run_loop(ChatOptions(chat_fn=shape, system="S"), "Hi")) == "Hi|S"
 
 
-async def test_messages_and_decisions_may_be_mappings() -> None:
+async def test_messages_and_decisions_can_be_mappings() -> None:
     shop = Shop()
     with ScriptedModel([calls(CALLS[1]), says("No.", expect="Too much")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
@@ -715,14 +719,14 @@ async def test_a_decided_call_is_a_step_and_an_event() -> None:
     assert [event.data.iteration for event in seen] == [1, 2]
 
 
-async def test_arguments_that_do_not_fit_are_not_put_before_a_person() -> None:
+async def test_a_call_with_invalid_arguments_needs_no_approval() -> None:
     shop = Shop()
     with ScriptedModel([calls("refund", wrong=1), says("Sorry.", expect="Invalid arguments")]) as model:
         result = await run_loop(ChatOptions(model=model, tools=shop.tools), "Refund")
     assert (result.text, result.pending) == ("Sorry.", ())
 
 
-async def test_a_required_tool_that_needs_approval_is_required_once_too() -> None:
+async def test_a_required_tool_that_needs_approval_is_required_only_once() -> None:
     shop = Shop()
     with ScriptedModel([calls(CALLS[1]), says("Done.")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools, tool_choice="refund")
@@ -731,7 +735,7 @@ async def test_a_required_tool_that_needs_approval_is_required_once_too() -> Non
     assert [request.tool_choice for request in model.requests] == ["refund", None]
 
 
-async def test_a_stream_that_just_ends_runs_no_half_call() -> None:
+async def test_an_incomplete_call_of_a_broken_stream_does_not_run() -> None:
     ran: list[int] = []
 
     async def wipe(n: int = 0) -> str:
@@ -748,7 +752,7 @@ async def test_a_stream_that_just_ends_runs_no_half_call() -> None:
     assert ran == []
 
 
-async def test_a_callback_that_dawdles_does_not_hold_up_cancelling() -> None:
+async def test_a_slow_callback_does_not_delay_cancellation() -> None:
     started = asyncio.Event()
 
     async def dawdle(delta: Any) -> None:
@@ -766,7 +770,7 @@ async def test_a_callback_that_dawdles_does_not_hold_up_cancelling() -> None:
         await asyncio.wait_for(task, 5)
 
 
-async def test_an_async_callback_may_be_called_from_a_thread() -> None:
+async def test_an_async_callback_can_be_called_from_a_thread() -> None:
     seen: list[Any] = []
 
     async def on_delta(delta: Any) -> None:
@@ -779,7 +783,7 @@ async def test_an_async_callback_may_be_called_from_a_thread() -> None:
     assert joined_text(seen) == "abc"
 
 
-async def test_the_streams_failure_is_told_before_the_callbacks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_stream_failure_is_raised_and_the_callback_failure_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(delta: Any) -> None:
         raise RuntimeError("callback")
 
@@ -792,7 +796,7 @@ async def test_the_streams_failure_is_told_before_the_callbacks(caplog: pytest.L
     assert "callback" in caplog.text
 
 
-async def test_a_check_that_breaks_does_not_break_the_run() -> None:
+async def test_an_exception_while_binding_arguments_does_not_end_the_run() -> None:
     @tool(requires_approval=True)
     async def pay(to: Annotated[str, pydantic.AfterValidator({}.__getitem__)]) -> str:
         return to
@@ -801,7 +805,7 @@ async def test_a_check_that_breaks_does_not_break_the_run() -> None:
         assert (await run_loop(ChatOptions(model=model, tools=[pay]), "Pay")).pending == ()
 
 
-async def test_a_history_in_openais_words_is_understood() -> None:
+async def test_a_history_in_openai_format_is_accepted() -> None:
     history: list[Any] = [
         {
             "role": "user",
@@ -823,7 +827,7 @@ async def test_a_history_in_openais_words_is_understood() -> None:
     assert two.tool_calls == (ToolCall("c", "add", {"x": 1, "y": 2}),)
 
 
-async def test_a_required_tool_is_required_once() -> None:
+async def test_a_required_tool_is_required_only_once() -> None:
     with ScriptedModel([calls("add", x=1, y=2), says("3")]) as model:
         await run_loop(ChatOptions(model=model, tools=[add], tool_choice="required"), "1 + 2?")
     assert [request.tool_choice for request in model.requests] == ["required", None]
@@ -845,12 +849,12 @@ async def test_a_required_tool_is_required_once() -> None:
         (str, '{"result": "x"}', "x"),
     ],
 )
-async def test_answers_of_any_type(output_type: Any, text: str, value: Any) -> None:
+async def test_an_answer_can_be_of_any_type(output_type: Any, text: str, value: Any) -> None:
     with ScriptedModel([says(text)]) as model:
         assert (await run_loop(ChatOptions(model=model, output_type=output_type), "?")).output == value
 
 
-async def test_dispatch_keeps_to_the_budget_too() -> None:
+async def test_dispatch_checks_the_budget() -> None:
     opts = ChatOptions(model=ScriptedModel([]), max_context_tokens=5)
     with pytest.raises(BudgetExceededError):
         await dispatch_chat(opts, [user_message("x" * 100)])
@@ -861,14 +865,14 @@ async def test_dispatch_keeps_to_the_budget_too() -> None:
 # Bad input
 
 
-async def test_an_unknown_model_names_what_is_known() -> None:
+async def test_the_error_for_an_unknown_model_lists_known_providers() -> None:
     with pytest.raises(UnknownModelError, match=r"'llama-99'.*Anthropic \(claude-\.\.\.\)"):
         await run_loop(ChatOptions(model="llama-99"), "Hi")
     with pytest.raises(ConfigurationError, match="No model is set"):
         await run_loop(ChatOptions(), "Hi")
 
 
-async def test_a_registration_without_a_function_says_what_to_do() -> None:
+async def test_a_registration_without_a_function_raises_configuration_error() -> None:
     registry = with_providers([ProviderRegistration("mine", prefix_detector("mine-"), "Mine")])
     with pytest.raises(ConfigurationError, match="Mine is registered for 'mine-1' but has no chat_fn"):
         await run_loop(ChatOptions(model="mine-1", providers=registry), "Hi")
@@ -886,12 +890,12 @@ async def test_a_registration_without_a_function_says_what_to_do() -> None:
         ({"model": 5}, "model object"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(bad: Any, problem: str) -> None:
+def test_invalid_options_raise_configuration_error(bad: Any, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         ChatOptions(**bad)
 
 
-async def test_wrong_arguments_are_refused_by_name() -> None:
+async def test_invalid_arguments_raise_configuration_error() -> None:
     opts = ChatOptions(model=ScriptedModel([]))
     with pytest.raises(ConfigurationError, match="run_loop_messages"):
         await run_loop(opts, [user_message("Hi")])  # type: ignore[arg-type]
@@ -909,7 +913,7 @@ async def test_wrong_arguments_are_refused_by_name() -> None:
         await run_loop(ChatOptions(chat_fn=lambda *a: 42), "Hi")
 
 
-async def test_a_models_failure_passes_through_after_what_was_said() -> None:
+async def test_a_model_failure_is_raised_after_the_earlier_deltas() -> None:
     seen: list[Any] = []
     with pytest.raises(ConnectionError):
         await run_loop_stream(
@@ -918,7 +922,7 @@ async def test_a_models_failure_passes_through_after_what_was_said() -> None:
     assert joined_text(seen) == "Hel"
 
 
-async def test_a_message_with_parts_goes_through_unchanged() -> None:
+async def test_a_message_with_parts_is_sent_unchanged() -> None:
     from tellback import image_part
 
     question = user_message(["What is this?", image_part(url="https://example.com/a.png")])
@@ -927,7 +931,7 @@ async def test_a_message_with_parts_goes_through_unchanged() -> None:
     assert model.requests[0].messages == (question,)
 
 
-async def test_two_runs_at_once_do_not_mix() -> None:
+async def test_concurrent_runs_do_not_mix() -> None:
     async def echo(request: Any) -> Any:
         await asyncio.sleep(0)
         question = request.messages[0].content
@@ -944,7 +948,7 @@ async def test_two_runs_at_once_do_not_mix() -> None:
     assert [str(result) for result in results] == [f"{n} -> {2 * n}" for n in range(50)]
 
 
-async def test_a_tool_result_left_without_its_call_is_not_lost() -> None:
+async def test_a_tool_result_without_its_call_is_not_lost() -> None:
     history = [tool_result_message(ToolResult("gone", "42 apples")), user_message("How many?")]
     with ScriptedModel([says("42")]) as model:
         await run_loop_messages(ChatOptions(model=model), history)

@@ -1,4 +1,4 @@
-"""Which provider answers for which name."""
+"""The registry of providers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_names_find_their_provider(model: str, provider: str) -> None:
     assert resolve_registration(ChatOptions(model=model)).variant == provider
 
 
-def test_an_unknown_name_is_an_error_here_and_none_there() -> None:
+def test_an_unknown_name_raises_unknown_model_error_or_returns_none() -> None:
     with pytest.raises(UnknownModelError) as caught:
         detect_provider("llama-99")
     assert caught.value.model == "llama-99"
@@ -64,7 +64,7 @@ def test_an_unknown_name_is_an_error_here_and_none_there() -> None:
     assert detect_provider_from([], "gpt-5") is None
 
 
-def test_names_for_people() -> None:
+def test_provider_name_returns_the_display_name() -> None:
     assert provider_name(Provider.OPENAI) == "OpenAI"
     assert provider_name("gemini") == "Gemini"
     assert provider_name("someone-else") == "someone-else"
@@ -109,7 +109,7 @@ async def test_other_packages_register_by_entry_point(plugins: Any) -> None:
     assert str(await run_loop(ChatOptions(model="other-1"), "hi")) == "other-1: HI"
 
 
-def test_a_broken_plugin_takes_nobody_down_and_is_named(plugins: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_plugin_does_not_affect_others_and_is_reported(plugins: Any, caplog: pytest.LogCaptureFixture) -> None:
     plugins("no_such_module_anywhere:thing", f"{__name__}:OWN_PROVIDER")
     assert detect_provider("mine-1") == "mine"
     assert "plugin0" in caplog.text
@@ -126,7 +126,7 @@ def test_a_broken_plugin_takes_nobody_down_and_is_named(plugins: Any, caplog: py
         ("gpt-5", "gpt-5"),
     ],
 )
-def test_the_prefix_that_names_the_provider_is_not_sent(name: str, sent: str) -> None:
+def test_the_prefix_of_the_provider_is_not_sent(name: str, sent: str) -> None:
     assert open_model(name).model == sent
 
 
@@ -139,7 +139,7 @@ async def test_replacing_one_function_of_a_provider_is_respected() -> None:
         resolve_registration(ChatOptions(model="llama-99", providers=[provider]))
 
 
-def test_a_model_object_by_name() -> None:
+def test_open_model_creates_a_model_by_name() -> None:
     model: Any = open_model("ollama/llama3", timeout=5, retries=0)
     assert (type(model).__name__, model.model, model.timeout) == ("OllamaModel", "llama3", 5)
     with pytest.raises(UnknownModelError):
@@ -150,7 +150,7 @@ def test_a_model_object_by_name() -> None:
     ("model", "package", "extra"),
     [("claude-x", "anthropic", "anthropic"), ("gpt-5", "openai", "openai"), ("gemini-x", "google-genai", "gemini")],
 )
-async def test_a_missing_extra_says_what_to_install(
+async def test_the_error_for_a_missing_extra_says_what_to_install(
     model: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "google" if extra == "gemini" else package, None)

@@ -1,4 +1,4 @@
-"""Usage in one shape."""
+"""Usage of all providers as `ChatUsage`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tellback.chat import make_usage
         (None, (None,) * 5),
     ],
 )
-def test_every_vendors_words_are_understood(raw: Any, expected: Any) -> None:
+def test_the_keys_of_every_vendor_are_read(raw: Any, expected: Any) -> None:
     usage = make_usage(raw)
     assert (
         *(usage.input_tokens, usage.output_tokens, usage.total_tokens),
@@ -49,7 +49,7 @@ def test_every_vendors_words_are_understood(raw: Any, expected: Any) -> None:
     ) == expected
 
 
-def test_names_latency_and_a_reported_cost_are_kept() -> None:
+def test_names_latency_and_a_reported_cost_are_in_the_usage() -> None:
     usage = make_usage({"input_tokens": 1, "output_tokens": 1, "latency_ms": 1280.4, "cost": 0.5}, "OpenRouter", "x/y")
     assert (usage.provider, usage.model, usage.latency_ms, usage.cost_usd) == ("OpenRouter", "x/y", 1280, 0.5)
 
@@ -74,7 +74,7 @@ def test_without_the_price_list_cost_is_none(monkeypatch: pytest.MonkeyPatch) ->
     assert make_usage({"input_tokens": 1, "output_tokens": 1}, "OpenAI", "gpt-5").cost_usd is None
 
 
-def test_usages_add_up_and_name_only_what_they_share() -> None:
+def test_a_sum_of_usages_has_only_common_names() -> None:
     one = ChatUsage(input_tokens=1, output_tokens=2, total_tokens=3, cost_usd=0.5, provider="p", model="a")
     two = ChatUsage(input_tokens=10, output_tokens=20, total_tokens=30, provider="p", model="b", cached_tokens=4)
     assert one + two == ChatUsage(
@@ -82,16 +82,16 @@ def test_usages_add_up_and_name_only_what_they_share() -> None:
     )
 
 
-def test_a_usage_stays_as_it_is_and_decimals_are_numbers() -> None:
+def test_a_usage_gets_only_missing_names_and_decimals_are_numbers() -> None:
     usage = ChatUsage(input_tokens=1, cache_write_tokens=2, provider="p")
     assert make_usage(usage, "other", "m") == ChatUsage(input_tokens=1, cache_write_tokens=2, provider="p", model="m")
     assert make_usage({"cost": Decimal("0.5")}).cost_usd == 0.5
 
 
-def test_a_part_without_names_does_not_erase_them() -> None:
+def test_adding_a_usage_without_names_keeps_the_names() -> None:
     assert (ChatUsage() + ChatUsage(provider="p", model="m")).provider == "p"
 
 
-def test_something_else_is_refused() -> None:
+def test_other_types_raise_type_error() -> None:
     with pytest.raises(TypeError, match="got list"):
         make_usage([1, 2])

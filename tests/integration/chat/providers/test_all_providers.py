@@ -1,4 +1,4 @@
-"""What every adapter must do, through its vendor's own SDK, against a server that speaks the vendor's wire."""
+"""Tests for every adapter, with the vendor's own SDK against a server with the vendor's wire format."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_streamed_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
     assert stop.reply.text == "Hello!"
 
 
-async def test_parallel_tool_calls_whole_and_streamed_give_the_same(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_parallel_tool_calls_are_equal_with_and_without_streaming(vendor: Vendor, wire: FakeHttpServer) -> None:
     tool_calls = [("c1", "add", {"x": 1, "y": 2}), ("c2", "add", {"x": 3, "y": 4})]
     wire.reply_with(vendor.response("Let me see.", tool_calls), vendor.streamed_calls(tool_calls, "Let me see."))
     async with vendor.model(wire) as model:
@@ -97,7 +97,7 @@ async def test_parallel_tool_calls_whole_and_streamed_give_the_same(vendor: Vend
     assert "".join(partial_inputs).replace(" ", "") == '{"x":1,"y":2}'
 
 
-async def test_a_tool_turn_end_to_end_with_text_before_the_call(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_complete_tool_turn_with_text_before_the_call(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(
         vendor.streamed_calls([("c1", "add", {"x": 17, "y": 25})], "Let me add."),
         sse_reply(*vendor.text_chunks("It is ", "42."), *vendor.final_chunks()),
@@ -112,7 +112,7 @@ async def test_a_tool_turn_end_to_end_with_text_before_the_call(vendor: Vendor, 
     assert len(wire.requests) == 2
 
 
-async def test_the_tool_definition_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_the_request_contains_the_tool_definition(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.always_reply_with(vendor.response("ok"))
     async with vendor.model(wire) as model:
         for choice in ("auto", "none", "required", "add"):
@@ -149,7 +149,7 @@ async def test_the_tool_definition_reaches_the_wire(vendor: Vendor, wire: FakeHt
     )
 
 
-async def test_the_output_cap_and_config_reach_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_the_request_contains_the_output_limit_and_config(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"))
     async with vendor.model(wire, config={"temperature": 0.25}) as model:
         await run_loop(ChatOptions(model=model, max_output_tokens=123), "Hi")
@@ -161,9 +161,7 @@ async def test_the_output_cap_and_config_reach_the_wire(vendor: Vendor, wire: Fa
         assert body["max_tokens" if vendor.name == "anthropic" else "max_completion_tokens"] == 123
 
 
-async def test_a_history_with_a_call_that_has_no_result_is_repaired_on_the_wire(
-    vendor: Vendor, wire: FakeHttpServer
-) -> None:
+async def test_the_request_contains_a_result_for_every_call(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("Fine."))
     history = [user_message("Go"), assistant_message("", [ToolCall("c1", "add", {"x": 1, "y": 2})]), user_message("?")]
     from tellback import run_loop_messages
@@ -184,7 +182,7 @@ async def test_a_history_with_a_call_that_has_no_result_is_repaired_on_the_wire(
         (413, ProviderRequestError),
     ],
 )
-async def test_a_refused_request_is_not_repeated(
+async def test_a_rejected_request_is_not_retried(
     vendor: Vendor, wire: FakeHttpServer, status: int, kind: type[ProviderError], recorded_backoffs: list[float]
 ) -> None:
     wire.always_reply_with(vendor.failure(status, "said no"))
@@ -200,7 +198,7 @@ async def test_a_refused_request_is_not_repeated(
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503, 529])
-async def test_a_passing_failure_is_retried(
+async def test_a_temporary_failure_is_retried(
     vendor: Vendor, wire: FakeHttpServer, status: int, recorded_backoffs: list[float]
 ) -> None:
     wire.reply_with(vendor.failure(status), vendor.failure(status), vendor.response("Hello!"))
@@ -210,7 +208,7 @@ async def test_a_passing_failure_is_retried(
     assert len(recorded_backoffs) == 2
 
 
-async def test_retry_after_is_honoured(vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
+async def test_retry_after_is_respected(vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     wire.reply_with(
         vendor.failure(429, retry_after="7"),
         vendor.failure(429, retry_after_ms="9000"),
@@ -221,7 +219,7 @@ async def test_retry_after_is_honoured(vendor: Vendor, wire: FakeHttpServer, rec
     assert recorded_backoffs == [7.0, 9.0]
 
 
-async def test_a_longer_wait_than_a_minute_is_left_to_the_caller(
+async def test_a_retry_after_of_more_than_a_minute_is_raised(
     vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.always_reply_with(vendor.failure(429, retry_after="3600"))
@@ -233,7 +231,7 @@ async def test_a_longer_wait_than_a_minute_is_left_to_the_caller(
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_no_retries_means_one_request(vendor: Vendor, wire: FakeHttpServer, streaming: bool) -> None:
+async def test_without_retries_there_is_one_request(vendor: Vendor, wire: FakeHttpServer, streaming: bool) -> None:
     wire.always_reply_with(vendor.failure(529))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderOverloadedError):
@@ -241,7 +239,7 @@ async def test_no_retries_means_one_request(vendor: Vendor, wire: FakeHttpServer
     assert len(wire.requests) == 1
 
 
-async def test_giving_up_tells_every_attempt(
+async def test_the_final_error_lists_every_attempt(
     vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     wire.always_reply_with(vendor.failure(500))
@@ -283,7 +281,7 @@ BROKEN: dict[str, list[Any]] = {"cut": [DropConnection()], "ended early": [], "e
 
 
 @pytest.mark.parametrize("breakage", BROKEN)
-async def test_a_stream_that_breaks_off_is_an_error_that_keeps_what_was_said(
+async def test_the_error_of_a_broken_stream_has_its_partial_text(
     vendor: Vendor, wire: FakeHttpServer, breakage: str
 ) -> None:
     wire.reply_with(broken_reply(vendor, breakage, "Hello wor"))
@@ -303,7 +301,7 @@ def broken_reply(vendor: Vendor, breakage: str, text: str) -> Reply:
 
 @pytest.mark.parametrize("breakage", BROKEN)
 @pytest.mark.parametrize("continuation", ["ld!", "Hello world!"], ids=["goes on", "starts over"])
-async def test_a_fallback_after_partial_output_never_repeats_text(
+async def test_a_backup_after_partial_output_never_repeats_text(
     vendor: Vendor, wire: FakeHttpServer, breakage: str, continuation: str
 ) -> None:
     chunk_texts = [continuation[i : i + 2] for i in range(0, len(continuation), 2)]
@@ -321,7 +319,7 @@ async def test_a_fallback_after_partial_output_never_repeats_text(
 
 
 @pytest.mark.parametrize("continuation_kind", ["text", "call"])
-async def test_a_continuation_that_happens_to_begin_alike_is_not_lost(
+async def test_a_continuation_that_begins_like_the_earlier_text_is_not_lost(
     vendor: Vendor, wire: FakeHttpServer, continuation_kind: str, recorded_backoffs: list[float]
 ) -> None:
     if continuation_kind == "text":
@@ -335,7 +333,7 @@ async def test_a_continuation_that_happens_to_begin_alike_is_not_lost(
     assert len(deltas[-1].reply.tool_calls) == (continuation_kind == "call")
 
 
-async def test_a_call_cut_off_in_the_middle_is_never_run(
+async def test_an_incomplete_call_never_runs(
     vendor: Vendor, wire: FakeHttpServer, recorded_backoffs: list[float]
 ) -> None:
     payments: list[int] = []
@@ -365,7 +363,7 @@ async def test_a_call_cut_off_in_the_middle_is_never_run(
     assert payments == []
 
 
-# What is left open on a loop that is gone cannot be closed any more.
+# Connections of a closed event loop cannot be closed any more.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_model_object_serves_one_event_loop_after_another(vendor: Vendor) -> None:
     models: list[ProviderModel] = []
@@ -387,9 +385,7 @@ def test_one_model_object_serves_one_event_loop_after_another(vendor: Vendor) ->
     gc.collect()
 
 
-async def test_what_the_request_says_wins_over_config_and_tools_are_added_up(
-    vendor: Vendor, wire: FakeHttpServer
-) -> None:
+async def test_the_request_wins_over_config_and_tools_are_combined(vendor: Vendor, wire: FakeHttpServer) -> None:
     options: dict[str, Any] = {
         "anthropic": {"tools": [{"type": "web_search_20250305", "name": "web_search"}], "max_tokens": 1000},
         "openai": {"tools": [{"type": "custom", "custom": {"name": "web_search"}}], "max_completion_tokens": 1000},
@@ -403,13 +399,15 @@ async def test_what_the_request_says_wins_over_config_and_tools_are_added_up(
     assert "1000" not in str(wire.last.body)
 
 
-async def test_a_model_that_is_not_allowed_gives_way_to_its_backup(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_forbidden_model_is_replaced_by_its_backup(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.failure(403), vendor.response("Hello!"))
     async with vendor.model(wire, "first-model", backup_models="second-model") as model:
         assert (await model.complete("Hi")).text == "Hello!"
 
 
-async def test_a_backup_without_a_key_tells_what_came_before(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_the_error_of_a_backup_without_a_key_mentions_the_first_failure(
+    vendor: Vendor, wire: FakeHttpServer
+) -> None:
     from tellback import OpenAIModel
     from tellback.errors import MissingKeyError
 
@@ -421,7 +419,7 @@ async def test_a_backup_without_a_key_tells_what_came_before(vendor: Vendor, wir
             assert "failed first" in caught.value.__notes__[0]
 
 
-async def test_cancelling_a_stream_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_cancelling_a_stream_closes_the_connection(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(sse_reply(*vendor.text_chunks("Hello"), Delay(30)))
     started = asyncio.Event()
 
@@ -439,7 +437,7 @@ async def test_cancelling_a_stream_reaches_the_wire(vendor: Vendor, wire: FakeHt
         await asyncio.wait_for(wire.client_left.wait(), 5)
 
 
-async def test_leaving_a_stream_early_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_leaving_a_stream_early_closes_the_connection(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(sse_reply(*vendor.text_chunks("Hello"), Delay(30)))
     async with vendor.model(wire) as model:
         stream: Any = model.stream("Hi")
@@ -450,7 +448,7 @@ async def test_leaving_a_stream_early_reaches_the_wire(vendor: Vendor, wire: Fak
         await asyncio.wait_for(wire.client_left.wait(), 5)
 
 
-async def test_cancelling_a_plain_call_reaches_the_wire(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_cancelling_a_call_without_a_stream_closes_the_connection(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(Reply(200, {"content-type": "application/json"}, (b" ", Delay(30))))
     async with vendor.model(wire) as model:
         task = asyncio.create_task(model.complete("Hi"))
@@ -470,7 +468,7 @@ async def test_silence_in_a_stream_times_out(vendor: Vendor, wire: FakeHttpServe
         await asyncio.wait_for(wire.client_left.wait(), 5)
 
 
-async def test_a_reply_that_is_complete_survives_what_comes_after_it(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_failure_after_a_complete_reply_is_ignored(vendor: Vendor, wire: FakeHttpServer) -> None:
     complete = [*vendor.text_chunks("Hello!"), *vendor.final_chunks()]
     wire.reply_with(sse_reply(*complete, DropConnection()), sse_reply(*complete, Delay(20)))
     async with vendor.model(wire, retries=0, timeout=0.5) as model:
@@ -479,7 +477,9 @@ async def test_a_reply_that_is_complete_survives_what_comes_after_it(vendor: Ven
             assert joined_text(deltas) == deltas[-1].reply.text == "Hello!"
 
 
-async def test_config_of_the_options_reaches_the_wire_and_adds_tools(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_the_request_contains_the_config_of_the_options_and_its_tools(
+    vendor: Vendor, wire: FakeHttpServer
+) -> None:
     by_vendor: dict[str, Any] = {
         "anthropic": {"type": "web_search_20250305", "name": "web_search"},
         "openai": {"type": "custom", "custom": {"name": "web_search"}},
@@ -494,7 +494,7 @@ async def test_config_of_the_options_reaches_the_wire_and_adds_tools(vendor: Ven
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_a_call_that_the_output_cap_cut_off_is_not_run(
+async def test_a_call_truncated_by_the_output_limit_does_not_run(
     vendor: Vendor, wire: FakeHttpServer, streaming: bool
 ) -> None:
     wiped: list[bool] = []
@@ -517,7 +517,7 @@ async def test_a_call_that_the_output_cap_cut_off_is_not_run(
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_the_stop_reason_is_ours_and_raw_keeps_the_vendors(
+async def test_the_stop_reason_is_normalised_and_raw_has_the_vendors(
     vendor: Vendor, wire: FakeHttpServer, streaming: bool
 ) -> None:
     wire.reply_with(vendor.truncated_call("wipe", streaming))
@@ -529,7 +529,7 @@ async def test_the_stop_reason_is_ours_and_raw_keeps_the_vendors(
     assert f"'{vendor_reason}'" in str(raw)
 
 
-async def test_a_connection_is_used_again_after_a_stream(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_connection_is_reused_after_a_stream(vendor: Vendor, wire: FakeHttpServer) -> None:
     full_reply = sse_reply(*vendor.text_chunks("Hello!"), *vendor.final_chunks())
     wire.reply_with(full_reply, full_reply, full_reply)
     async with vendor.model(wire) as model:
@@ -539,7 +539,7 @@ async def test_a_connection_is_used_again_after_a_stream(vendor: Vendor, wire: F
     assert wire.connections == 1
 
 
-async def test_a_slow_stream_that_keeps_talking_does_not_time_out(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_slow_stream_does_not_time_out(vendor: Vendor, wire: FakeHttpServer) -> None:
     chunks = vendor.text_chunks("a", "b", "c", "d", "e")
     slow = [item for chunk in chunks for item in (Delay(0.15), chunk)]
     wire.reply_with(sse_reply(*slow, *vendor.final_chunks()))
@@ -547,21 +547,21 @@ async def test_a_slow_stream_that_keeps_talking_does_not_time_out(vendor: Vendor
         assert joined_text(await collect(model, "Hi")) == "abcde"
 
 
-async def test_silence_in_a_plain_call_times_out(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_silence_in_a_call_without_a_stream_times_out(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(Reply(200, {"content-type": "application/json"}, (Delay(30),)))
     async with vendor.model(wire, timeout=0.3, retries=0) as model:
         with pytest.raises(ProviderTimeoutError):
             await model.complete("Hi")
 
 
-async def test_a_body_that_is_not_json_is_a_named_error(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_body_that_is_not_json_raises_provider_response_error(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(Reply(200, {"content-type": "application/json"}, (b"<html>gateway</html>",)))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderResponseError):
             await model.complete("Hi")
 
 
-async def test_nobody_listening_is_a_connection_error(vendor: Vendor) -> None:
+async def test_a_closed_port_raises_provider_connection_error(vendor: Vendor) -> None:
     async with FakeHttpServer() as closed_server:
         model = vendor.model(closed_server, retries=0)
     async with model:

@@ -1,4 +1,4 @@
-"""What is Anthropic's own: its blocks, its counting, its limits."""
+"""The features of Anthropic's API: blocks, usage, limits."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def end(reason: str = "end_turn", **usage: Any) -> list[dict[str, Any]]:
     ]
 
 
-async def test_the_request_is_what_anthropic_documents(wire: FakeHttpServer) -> None:
+async def test_the_request_has_anthropics_documented_form(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"))
     history = [
         system_message("And kind."),
@@ -107,12 +107,12 @@ async def test_the_request_is_what_anthropic_documents(wire: FakeHttpServer) -> 
             ],
         },
     ]
-    # Tools that the history mentions are named, and may not be called.
+    # The tools of the history are in the request, but cannot be called.
     assert body["tools"] == [{"name": "find", "input_schema": {"type": "object"}}]
     assert body["tool_choice"] == {"type": "none"}
 
 
-async def test_empty_messages_and_a_tail_that_starts_with_the_assistant_are_acceptable(wire: FakeHttpServer) -> None:
+async def test_empty_messages_and_a_history_that_starts_with_the_assistant_are_encoded(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"))
     async with vendor.model(wire) as model:
         await model.complete([assistant_message("Hello."), user_message("  "), user_message("Hi")])
@@ -121,7 +121,7 @@ async def test_empty_messages_and_a_tail_that_starts_with_the_assistant_are_acce
     assert wire.last.body["messages"][-1]["content"] == [{"type": "text", "text": "Hi"}]
 
 
-async def test_images_and_files_go_in_their_own_blocks_and_audio_is_named(wire: FakeHttpServer) -> None:
+async def test_images_and_files_become_blocks_and_audio_a_placeholder(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"))
     parts: list[Any] = [
         "What is this?",
@@ -157,7 +157,7 @@ async def test_images_and_files_go_in_their_own_blocks_and_audio_is_named(wire: 
     ]
 
 
-async def test_a_tool_may_answer_with_an_image(wire: FakeHttpServer) -> None:
+async def test_a_tool_result_can_contain_an_image(wire: FakeHttpServer) -> None:
     async def shoot() -> list[MessagePart]:
         """Take a picture."""
         return [text_part("Here:"), image_part(data=b"png", mime="image/png")]
@@ -169,7 +169,7 @@ async def test_a_tool_may_answer_with_an_image(wire: FakeHttpServer) -> None:
     assert [item["type"] for item in result["content"]] == ["text", "image"]
 
 
-async def test_cache_marks_the_system_prompt_and_the_conversation(wire: FakeHttpServer) -> None:
+async def test_the_option_cache_marks_the_system_prompt_and_the_conversation(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"), vendor.response("ok"))
     async with vendor.model(wire, cache=True) as model:
         await model.complete("Hi", system="Long.")
@@ -181,7 +181,7 @@ async def test_cache_marks_the_system_prompt_and_the_conversation(wire: FakeHttp
     assert second["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
 
 
-async def test_the_last_usage_counts_and_cached_tokens_belong_to_the_input(wire: FakeHttpServer) -> None:
+async def test_the_last_usage_counts_and_input_tokens_include_cached_tokens(wire: FakeHttpServer) -> None:
     wire.reply_with(
         stream_of(
             start(cache_read_input_tokens=100),
@@ -197,7 +197,7 @@ async def test_the_last_usage_counts_and_cached_tokens_belong_to_the_input(wire:
     assert (usage.cached_tokens, usage.cache_write_tokens) == (100, 30)
 
 
-async def test_several_text_blocks_join_with_nothing_between(wire: FakeHttpServer) -> None:
+async def test_text_blocks_are_joined_without_a_separator(wire: FakeHttpServer) -> None:
     blocks = [{"type": "text", "text": "One, "}, {"type": "text", "text": "two."}]
     wire.reply_with(json_reply(message(blocks, "end_turn")))
     async with vendor.model(wire) as model:
@@ -218,9 +218,7 @@ UNUSUAL: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_blocks_that_are_neither_text_nor_our_calls_travel_back_unchanged(
-    wire: FakeHttpServer, streaming: bool
-) -> None:
+async def test_other_blocks_are_sent_back_unchanged(wire: FakeHttpServer, streaming: bool) -> None:
     if streaming:
         events = [event for index, content in enumerate(UNUSUAL) for event in block(index, content)]
         wire.reply_with(
@@ -238,7 +236,7 @@ async def test_blocks_that_are_neither_text_nor_our_calls_travel_back_unchanged(
     assert wire.last.body["messages"][1]["content"] == UNUSUAL
 
 
-async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: FakeHttpServer) -> None:
+async def test_signed_thinking_is_streamed_and_sent_back_unchanged(wire: FakeHttpServer) -> None:
     wire.reply_with(
         stream_of(
             start(),
@@ -268,7 +266,7 @@ async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: Fak
     ]
 
 
-async def test_kept_blocks_are_dropped_when_the_message_was_edited(wire: FakeHttpServer) -> None:
+async def test_stored_blocks_are_dropped_if_the_message_was_edited(wire: FakeHttpServer) -> None:
     wire.reply_with(json_reply(message([UNUSUAL[0], UNUSUAL[-2]], "end_turn")), vendor.response("ok"))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi")
@@ -277,7 +275,7 @@ async def test_kept_blocks_are_dropped_when_the_message_was_edited(wire: FakeHtt
     assert wire.last.body["messages"][1]["content"] == [{"type": "text", "text": "Something else."}]
 
 
-async def test_unknown_events_pings_and_unknown_deltas_do_no_harm(wire: FakeHttpServer) -> None:
+async def test_unknown_events_pings_and_unknown_deltas_are_ignored(wire: FakeHttpServer) -> None:
     wire.reply_with(
         sse_reply(
             ": a comment\n\n",
@@ -299,7 +297,7 @@ async def test_unknown_events_pings_and_unknown_deltas_do_no_harm(wire: FakeHttp
         assert joined_text([delta async for delta in model.stream("Hi")]) == "ab"
 
 
-async def test_broken_tool_arguments_become_an_error_result(wire: FakeHttpServer) -> None:
+async def test_invalid_tool_arguments_become_an_error_result(wire: FakeHttpServer) -> None:
     truncated_block = block(
         0,
         {"type": "tool_use", "id": "t1", "name": "find", "input": {}},
@@ -341,14 +339,14 @@ async def test_a_continued_reply_keeps_its_signed_thinking(
 
 
 @pytest.mark.parametrize("body", [[], "x", None, 5])
-async def test_a_body_of_another_shape_is_a_named_error(wire: FakeHttpServer, body: Any) -> None:
+async def test_a_body_of_another_shape_raises_provider_response_error(wire: FakeHttpServer, body: Any) -> None:
     wire.reply_with(json_reply(body))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderResponseError):
             await model.complete("Hi")
 
 
-async def test_pause_turn_goes_on(wire: FakeHttpServer) -> None:
+async def test_a_paused_turn_is_continued(wire: FakeHttpServer) -> None:
     wire.reply_with(
         json_reply(message([*UNUSUAL[2:3], {"type": "text", "text": "Well. "}], "pause_turn")), vendor.response("Done.")
     )
@@ -362,13 +360,13 @@ async def test_pause_turn_goes_on(wire: FakeHttpServer) -> None:
     ("vendor_reason", "stop_reason"),
     [("refusal", "refusal"), ("stop_sequence", "stop_sequence"), ("brand_new", "brand_new")],
 )
-async def test_stop_reasons_pass_through(wire: FakeHttpServer, vendor_reason: str, stop_reason: str) -> None:
+async def test_stop_reasons_are_passed_on(wire: FakeHttpServer, vendor_reason: str, stop_reason: str) -> None:
     wire.reply_with(json_reply(message([{"type": "text", "text": "x"}], vendor_reason)))
     async with vendor.model(wire) as model:
         assert (await model.complete("Hi")).stop_reason == stop_reason
 
 
-async def test_a_large_output_cap_is_streamed_under_the_hood(wire: FakeHttpServer) -> None:
+async def test_a_request_with_a_large_output_limit_is_streamed_internally(wire: FakeHttpServer) -> None:
     wire.reply_with(sse_reply(*vendor.text_chunks("Hello!"), *vendor.final_chunks()))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi", max_output_tokens=32_000)
@@ -376,7 +374,7 @@ async def test_a_large_output_cap_is_streamed_under_the_hood(wire: FakeHttpServe
     assert reply.text == "Hello!"
 
 
-async def test_a_schema_goes_as_output_format(wire: FakeHttpServer) -> None:
+async def test_a_schema_is_sent_as_output_format(wire: FakeHttpServer) -> None:
     class City(pydantic.BaseModel):
         name: str
         people: int = pydantic.Field(ge=0)
@@ -393,9 +391,7 @@ async def test_a_schema_goes_as_output_format(wire: FakeHttpServer) -> None:
 
 
 @pytest.mark.parametrize("output_type", [dict[str, int], list[dict[str, int]], Open])
-async def test_a_schema_that_leaves_something_open_is_asked_for_in_the_prompt(
-    wire: FakeHttpServer, output_type: Any
-) -> None:
+async def test_an_inexact_schema_is_part_of_the_prompt(wire: FakeHttpServer, output_type: Any) -> None:
     wire.reply_with(vendor.response("{}"))
     async with vendor.model(wire) as model:
         await model.complete("Which?", output_schema=output_type, system="S")
@@ -403,7 +399,7 @@ async def test_a_schema_that_leaves_something_open_is_asked_for_in_the_prompt(
     assert "JSON schema" in wire.last.body["system"]
 
 
-async def test_odd_events_do_not_break_a_stream(wire: FakeHttpServer) -> None:
+async def test_unusual_events_do_not_break_a_stream(wire: FakeHttpServer) -> None:
     empty_message = message([], None)
     del empty_message["usage"]
     wire.reply_with(
@@ -422,22 +418,22 @@ async def test_odd_events_do_not_break_a_stream(wire: FakeHttpServer) -> None:
     assert call.input == {"q": "x"}
 
 
-async def test_an_error_with_status_200_is_an_error(wire: FakeHttpServer) -> None:
+async def test_an_error_body_with_status_200_raises_an_error(wire: FakeHttpServer) -> None:
     wire.reply_with(json_reply({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderOverloadedError, match="Overloaded"):
             await model.complete("Hi")
 
 
-async def test_chatter_after_the_end_does_not_hold_the_reply_back(wire: FakeHttpServer) -> None:
+async def test_events_after_the_end_do_not_delay_the_reply(wire: FakeHttpServer) -> None:
     pings = [item for _ in range(100) for item in (": ping\n\n", Delay(0.2))]
     wire.reply_with(sse_reply(*vendor.text_chunks("Hello!"), *vendor.final_chunks(), *pings))
     async with vendor.model(wire, retries=0) as model:
         assert joined_text([delta async for delta in model.stream("Hi")]) == "Hello!"
-        await asyncio.wait_for(wire.client_left.wait(), 5)  # long before the server is done
+        await asyncio.wait_for(wire.client_left.wait(), 5)  # long before the server is finished
 
 
-async def test_an_overload_inside_a_stream_is_told_apart(wire: FakeHttpServer) -> None:
+async def test_an_overload_within_a_stream_raises_provider_overloaded_error(wire: FakeHttpServer) -> None:
     wire.reply_with(sse_reply(vendor.mid_stream_error()))
     async with vendor.model(wire, retries=0) as model:
         with pytest.raises(ProviderOverloadedError) as caught:
@@ -445,7 +441,7 @@ async def test_an_overload_inside_a_stream_is_told_apart(wire: FakeHttpServer) -
     assert caught.value.status == 529
 
 
-async def test_the_request_id_is_kept_for_support(wire: FakeHttpServer) -> None:
+async def test_the_error_has_the_request_id(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.failure(400, request_id="req_42"))
     async with vendor.model(wire) as model:
         with pytest.raises(Exception, match="no") as caught:
@@ -453,7 +449,7 @@ async def test_the_request_id_is_kept_for_support(wire: FakeHttpServer) -> None:
     assert caught.value.request_id == "req_42"  # type: ignore[attr-defined]
 
 
-async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer) -> None:
+async def test_a_custom_client_is_used_without_its_retries(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.failure(500))
     async with anthropic.AsyncAnthropic(api_key="mine", base_url=wire.url) as client:
         model = AnthropicModel("claude-sonnet-5", client=client, retries=0)
@@ -465,18 +461,20 @@ async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer)
     assert len(wire.requests) == 1
 
 
-async def test_a_sync_client_is_refused() -> None:
+async def test_a_sync_client_raises_configuration_error() -> None:
     model = AnthropicModel("claude-sonnet-5", client=anthropic.Anthropic(api_key="x"))
     with pytest.raises(ConfigurationError, match="AsyncAnthropic"):
         await model.complete("Hi")
 
 
-async def test_without_a_key_the_error_names_the_variable() -> None:
+async def test_the_error_without_a_key_contains_the_variable() -> None:
     with pytest.raises(MissingKeyError, match="ANTHROPIC_API_KEY"):
         await AnthropicModel("claude-sonnet-5").complete("Hi")
 
 
-async def test_by_name_an_async_callback_is_live(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_async_callback_runs_immediately_with_a_model_name(
+    wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
     wire.reply_with(
@@ -492,7 +490,7 @@ async def test_by_name_an_async_callback_is_live(wire: FakeHttpServer, monkeypat
     await close_models()
 
 
-async def test_the_model_name_alone_finds_the_adapter(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_model_name_selects_the_adapter(wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
     wire.reply_with(vendor.response("Hello!"), sse_reply(*vendor.text_chunks("Hel", "lo!"), *vendor.final_chunks()))
@@ -506,7 +504,7 @@ async def test_the_model_name_alone_finds_the_adapter(wire: FakeHttpServer, monk
     await close_models()
 
 
-async def test_a_repaired_history_keeps_the_thinking(wire: FakeHttpServer) -> None:
+async def test_a_repaired_history_contains_the_thinking(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"))
     blocks = [UNUSUAL[0], UNUSUAL[-1]]
     stored = assistant_message("", [ToolCall("t1", "find", {"q": "x"})], meta={"anthropic": {"content": blocks}})

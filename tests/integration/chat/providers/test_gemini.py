@@ -1,4 +1,4 @@
-"""What is Gemini's own: calls without ids, signatures, blocked prompts, thoughts counted apart."""
+"""The features of Gemini's API: calls without ids, signatures, blocked prompts, separate counts of thoughts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def streamed_reply(wire: FakeHttpServer, *bodies: Any) -> tuple[list[Any],
     return deltas, deltas[-1].reply
 
 
-async def test_the_request_is_what_google_documents(wire: FakeHttpServer) -> None:
+async def test_the_request_has_googles_documented_form(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"))
     history = [
         user_message("Look up Ada."),
@@ -93,7 +93,7 @@ async def test_the_request_is_what_google_documents(wire: FakeHttpServer) -> Non
     ]
 
 
-async def test_calls_without_ids_get_stable_ones_that_stay_here(wire: FakeHttpServer) -> None:
+async def test_calls_without_ids_get_stable_ids_that_are_not_sent(wire: FakeHttpServer) -> None:
     wire.reply_with(
         vendor.response(calls=[("", "find", {"q": "a"}), ("", "find", {"q": "b"})]), vendor.response("Done.")
     )
@@ -105,7 +105,7 @@ async def test_calls_without_ids_get_stable_ones_that_stay_here(wire: FakeHttpSe
     assert calls[0].id not in json.dumps(wire.last.body)
 
 
-async def test_ids_that_gemini_gave_go_back(wire: FakeHttpServer) -> None:
+async def test_ids_of_gemini_are_sent_back(wire: FakeHttpServer) -> None:
     part = {"functionCall": {"id": "g1", "name": "find", "args": {"q": "a"}}}
     wire.reply_with(json_reply(response([part], "STOP")), vendor.response("Done."))
     async with vendor.model(wire) as model:
@@ -115,7 +115,7 @@ async def test_ids_that_gemini_gave_go_back(wire: FakeHttpServer) -> None:
     assert answered["parts"][0]["functionResponse"]["id"] == "g1"
 
 
-async def test_arguments_may_be_left_out(wire: FakeHttpServer) -> None:
+async def test_arguments_can_be_missing(wire: FakeHttpServer) -> None:
     reply = await complete_reply(wire, response([{"functionCall": {"name": "now"}}], "STOP"))
     assert [(call.name, call.input) for call in reply.tool_calls] == [("now", {})]
     assert reply.stop_reason == "tool_use"
@@ -125,7 +125,7 @@ SIGNED = {"functionCall": {"name": "find", "args": {"q": "a"}}, "thoughtSignatur
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_thought_signatures_go_back_even_after_storage(wire: FakeHttpServer, streaming: bool) -> None:
+async def test_thought_signatures_are_sent_back_even_after_storage(wire: FakeHttpServer, streaming: bool) -> None:
     parts = [{"text": "Hmm.", "thought": True}, {"text": "Let me look."}, SIGNED]
     if streaming:
         bodies = [response([part], None) for part in parts]
@@ -143,7 +143,7 @@ async def test_thought_signatures_go_back_even_after_storage(wire: FakeHttpServe
     assert wire.last.body["contents"][1]["parts"] == [{"text": "Let me look."}, SIGNED]
 
 
-async def test_a_call_made_by_another_model_carries_googles_placeholder_on_gemini_3(wire: FakeHttpServer) -> None:
+async def test_another_models_call_gets_a_placeholder_signature_for_gemini_3(wire: FakeHttpServer) -> None:
     history = [user_message("Hi"), assistant_message("", [ToolCall("t1", "find", {"q": "a"})])]
     history.append(tool_result_message(ToolResult("t1", "found")))
     wire.reply_with(vendor.response("ok"), vendor.response("ok"))
@@ -168,7 +168,7 @@ async def test_a_continued_reply_keeps_its_signatures(wire: FakeHttpServer, reco
     assert wire.last.body["contents"][1]["parts"] == [{"text": "Let me "}, {"text": "look."}, SIGNED]
 
 
-async def test_a_signature_that_comes_with_an_empty_last_part(wire: FakeHttpServer) -> None:
+async def test_a_signature_in_an_empty_last_part_is_sent_back(wire: FakeHttpServer) -> None:
     last_part = {"text": "", "thoughtSignature": base64.b64encode(b"end").decode()}
     _, reply = await streamed_reply(
         wire, response([{"text": "Hel"}], None), response([{"text": "lo"}, last_part], "STOP")
@@ -192,7 +192,7 @@ async def test_a_blocked_prompt_is_a_refusal(wire: FakeHttpServer) -> None:
     ("vendor_reason", "stop_reason"),
     [("STOP", "end_turn"), ("MAX_TOKENS", "max_tokens"), ("SAFETY", "refusal"), ("MALFORMED_FUNCTION_CALL",) * 2],
 )
-async def test_stop_reasons_are_normalised_and_a_candidate_may_lack_parts(
+async def test_stop_reasons_are_normalised_and_parts_can_be_missing(
     wire: FakeHttpServer, vendor_reason: str, stop_reason: str
 ) -> None:
     assert (await complete_reply(wire, {"candidates": [{"finishReason": vendor_reason}]})).stop_reason == stop_reason
@@ -201,7 +201,7 @@ async def test_stop_reasons_are_normalised_and_a_candidate_may_lack_parts(
     ).text == ""
 
 
-async def test_thoughts_are_counted_as_output(wire: FakeHttpServer) -> None:
+async def test_output_tokens_include_thoughts(wire: FakeHttpServer) -> None:
     usage = {
         "promptTokenCount": 10,
         "candidatesTokenCount": 7,
@@ -215,7 +215,7 @@ async def test_thoughts_are_counted_as_output(wire: FakeHttpServer) -> None:
     assert (found.reasoning_tokens, found.cached_tokens) == (30, 4)
 
 
-async def test_images_audio_and_files_go_as_data_or_by_address(wire: FakeHttpServer) -> None:
+async def test_images_audio_and_files_are_sent_as_data_or_url(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"))
     parts: list[Any] = [
         "See:",
@@ -241,7 +241,7 @@ class City(pydantic.BaseModel):
     ("model_name", "tools", "native"),
     [("gemini-2.5-flash", [], True), ("gemini-2.5-flash", [find], False), ("gemini-3.8-flash", [find], True)],
 )
-async def test_a_schema_beside_tools_is_native_only_where_the_model_takes_it(
+async def test_a_schema_with_tools_is_native_only_if_the_model_supports_it(
     wire: FakeHttpServer, model_name: str, tools: Any, native: bool
 ) -> None:
     wire.reply_with(vendor.response('{"name": "Rome"}'))
@@ -253,18 +253,18 @@ async def test_a_schema_beside_tools_is_native_only_where_the_model_takes_it(
     assert ("JSON schema" in str(wire.last.body.get("systemInstruction"))) is not native
 
 
-async def test_an_answer_without_candidates_or_reason_is_an_error(wire: FakeHttpServer) -> None:
+async def test_a_response_without_candidates_and_reason_raises_an_error(wire: FakeHttpServer) -> None:
     with pytest.raises(ProviderResponseError, match="no candidates"):
         await complete_reply(wire, {"usageMetadata": {"promptTokenCount": 3}})
 
 
-async def test_data_that_is_not_base64_is_refused_by_name(wire: FakeHttpServer) -> None:
+async def test_data_that_is_not_base64_raises_configuration_error(wire: FakeHttpServer) -> None:
     async with vendor.model(wire) as model:
         with pytest.raises(ConfigurationError, match="base64"):
             await model.complete(user_message([image_part(data="not base64!", mime="image/png")]))
 
 
-async def test_googles_retry_info_is_honoured(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
+async def test_googles_retry_info_is_respected(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12s"}]
     error = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED", "details": details}}
     wire.reply_with(json_reply(error, 429), vendor.response("ok"))
@@ -273,13 +273,13 @@ async def test_googles_retry_info_is_honoured(wire: FakeHttpServer, recorded_bac
     assert recorded_backoffs == [12.0]
 
 
-async def test_an_error_inside_a_stream_keeps_its_status(wire: FakeHttpServer) -> None:
+async def test_an_error_within_a_stream_has_its_status(wire: FakeHttpServer) -> None:
     error = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED"}}
     with pytest.raises(ProviderRateLimitError, match="Slow down"):
         await streamed_reply(wire, response([{"text": "x"}], None), error)
 
 
-async def test_config_it_does_not_know_is_refused_by_name(wire: FakeHttpServer) -> None:
+async def test_unknown_config_raises_configuration_error(wire: FakeHttpServer) -> None:
     async with vendor.model(wire, config={"temprature": 0}) as model:
         with pytest.raises(ConfigurationError, match="temprature"):
             await model.complete("Hi")
@@ -288,7 +288,7 @@ async def test_config_it_does_not_know_is_refused_by_name(wire: FakeHttpServer) 
 
 @pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")  # google-genai on aiohttp
 @pytest.mark.parametrize("transport", ["aiohttp", "httpx"])
-async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer, transport: str) -> None:
+async def test_a_custom_client_is_used_without_its_retries(wire: FakeHttpServer, transport: str) -> None:
     import httpx2
 
     own_client = httpx2.AsyncClient() if transport == "httpx" else None
@@ -318,6 +318,6 @@ async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer,
         await own_client.aclose()
 
 
-async def test_without_a_key_the_error_names_the_variables() -> None:
+async def test_the_error_without_a_key_contains_the_variables() -> None:
     with pytest.raises(MissingKeyError, match="GEMINI_API_KEY or GOOGLE_API_KEY"):
         await GeminiModel().complete("Hi")

@@ -1,4 +1,4 @@
-"""`LocalModel` on a real file, by the real llama.cpp: few questions, short answers."""
+"""`LocalModel` with a real file and the real llama.cpp: few questions, short answers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from tellback.errors import ProviderRequestError
 from tellback.types import ToolUseEnd, ToolUseInputDelta, ToolUseStart
 from tests.support.local_model import require_model_file
 
-# A busy machine takes many times as long.
+# A busy machine needs much more time.
 pytestmark = pytest.mark.timeout(180)
 
-# This file's own template takes any roles in any order. Others do not.
+# This file's own template accepts all roles in any order. Other templates do not.
 STRICT = """{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
 {%- for message in messages %}
 {%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif %}
@@ -61,11 +61,11 @@ def local(file: Path, **options: Any) -> LocalModel:
 
 @pytest.fixture(scope="module")
 def model(file: Path) -> LocalModel:
-    """Kept over the module's tests, each with an event loop of its own: it is loaded once."""
+    """One model for all tests of the module, so that it is loaded once; each test has its own event loop."""
     return local(file)
 
 
-async def test_it_answers_and_streams_the_same_token_by_token(model: LocalModel) -> None:
+async def test_an_answer_and_its_stream_have_equal_text(model: LocalModel) -> None:
     reply = await model.complete("What is the capital of France?", system="Be brief.", max_output_tokens=8)
     assert reply.text.strip()
     assert reply.stop_reason in ("max_tokens", "end_turn")
@@ -82,7 +82,7 @@ async def test_it_answers_and_streams_the_same_token_by_token(model: LocalModel)
     assert isinstance(deltas[-1], StreamStop)
 
 
-async def test_leaving_a_stream_and_a_long_prompt_both_stop_the_work(model: LocalModel) -> None:
+async def test_leaving_a_stream_or_a_long_prompt_stops_the_work(model: LocalModel) -> None:
     started_at = time.process_time()
     await model.complete("other " * 900, max_output_tokens=1)
     cpu_of_whole_prompt = time.process_time() - started_at
@@ -95,11 +95,11 @@ async def test_leaving_a_stream_and_a_long_prompt_both_stop_the_work(model: Loca
     await asyncio.sleep(0.2)
     reading.cancel()
     assert (await model.complete("Hi", max_output_tokens=1)).usage is not None
-    # To the end, the prompt would take as long as the one before, and the story longer.
+    # Without cancellation, the prompt would take as long as the previous one, and the story longer.
     assert time.process_time() - started_at < cpu_of_whole_prompt
 
 
-async def test_an_answer_is_held_to_a_schema(model: LocalModel) -> None:
+async def test_a_schema_constrains_the_answer(model: LocalModel) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -115,7 +115,7 @@ async def test_an_answer_is_held_to_a_schema(model: LocalModel) -> None:
     Draft202012Validator(schema).validate(json.loads(reply.text))
 
 
-async def test_a_tool_is_called_by_schema_and_its_result_is_read(model: LocalModel) -> None:
+async def test_a_tool_is_called_and_its_result_is_used(model: LocalModel) -> None:
     reply = await model.complete("Add 2 and 3.", tools=[add], tool_choice="required", max_output_tokens=60)
     [call] = reply.tool_calls
     assert (reply.stop_reason, call.name, call.invalid_input) == ("tool_use", "add", None)
@@ -136,7 +136,7 @@ async def test_a_tool_is_called_by_schema_and_its_result_is_read(model: LocalMod
     assert text or last.reply.tool_calls
 
 
-async def test_a_call_is_streamed_as_a_call(model: LocalModel) -> None:
+async def test_a_tool_call_is_streamed_as_deltas(model: LocalModel) -> None:
     deltas = [delta async for delta in model.stream("Add 2 and 3.", tools=[add], tool_choice="add")]
     kinds = [type(delta) for delta in deltas]
     assert (kinds[0], kinds[-2:]) == (ToolUseStart, [ToolUseEnd, StreamStop])
@@ -147,7 +147,7 @@ async def test_a_call_is_streamed_as_a_call(model: LocalModel) -> None:
     assert last.reply.tool_calls[0].input == json.loads(input_json)
 
 
-async def test_a_template_that_refuses_roles_gets_what_it_takes(file: Path) -> None:
+async def test_a_template_that_rejects_roles_gets_only_supported_roles(file: Path) -> None:
     history = [
         system_message("Be brief."),
         assistant_message("Hello."),
@@ -162,13 +162,13 @@ async def test_a_template_that_refuses_roles_gets_what_it_takes(file: Path) -> N
         assert reply.stop_reason == "max_tokens"
 
 
-async def test_a_request_that_is_too_long_says_by_how_much(model: LocalModel) -> None:
+async def test_the_error_for_a_long_request_contains_the_token_counts(model: LocalModel) -> None:
     with pytest.raises(ProviderRequestError, match=r"has 1\d{3} tokens, .* context of 1024.*context=") as caught:
         await model.complete("word " * 1_500)
     assert (caught.value.status, caught.value.retryable) == (400, False)
 
 
-async def test_settings_that_llama_refuses_are_told_in_its_words(model: LocalModel) -> None:
+async def test_the_error_for_rejected_settings_has_llamas_message(model: LocalModel) -> None:
     with pytest.raises(ProviderRequestError, match="temperature"):
         await model.complete("Hi", temperature="hot")
 
@@ -181,13 +181,13 @@ def damaged_file(tmp_path: Path, file: Path) -> Path:
     return model
 
 
-async def test_a_damaged_file_is_one_clear_error(damaged_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_damaged_file_raises_configuration_error(damaged_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot load .*damaged\.gguf.*context of 8192"):
         await LocalModel(damaged_file).complete("Hi")
     assert capfd.readouterr() == ("", "")
 
 
-async def test_a_path_is_a_models_name(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_path_can_be_a_model_name(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert [detect_provider(name) for name in (str(file), f"local/{file}", "qwen/Tiny.GGUF")] == [Provider.LOCAL] * 3
     model = open_model(f"local/{file}", context=512, threads=1)
     assert (await run_loop(ChatOptions(model=model, max_output_tokens=2), "Hi")).text

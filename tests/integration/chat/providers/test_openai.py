@@ -1,4 +1,4 @@
-"""What is OpenAI's own, and the quirks of the many hosts that speak its chat API."""
+"""The features of OpenAI's API, and the peculiarities of hosts with the same API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def streamed_reply(wire: FakeHttpServer, *events: str, **kwargs: Any) -> t
     return deltas, deltas[-1].reply
 
 
-async def test_the_request_is_what_openai_documents(wire: FakeHttpServer) -> None:
+async def test_the_request_has_openais_documented_form(wire: FakeHttpServer) -> None:
     wire.reply_with(sse_reply(*vendor.text_chunks("ok"), *vendor.final_chunks()))
     history = [
         user_message("Look up Ada."),
@@ -85,7 +85,7 @@ async def test_the_request_is_what_openai_documents(wire: FakeHttpServer) -> Non
     }
 
 
-async def test_images_audio_and_files_have_parts_of_their_own(wire: FakeHttpServer) -> None:
+async def test_images_audio_and_files_become_parts(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("ok"))
     parts: list[Any] = [
         "See:",
@@ -125,9 +125,7 @@ class Trip(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize(("output_type", "strict"), [(City, True), (Trip, False)])
-async def test_a_schema_is_strict_where_openai_takes_it_so(
-    wire: FakeHttpServer, output_type: Any, strict: bool
-) -> None:
+async def test_a_schema_is_strict_if_openai_supports_it(wire: FakeHttpServer, output_type: Any, strict: bool) -> None:
     wire.reply_with(vendor.response('{"name": "Rome", "mayor": "x", "city": {"name": "Rome", "mayor": "x"}}'))
     async with vendor.model(wire) as model:
         await model.complete("Which?", output_schema=output_type)
@@ -137,7 +135,7 @@ async def test_a_schema_is_strict_where_openai_takes_it_so(
     assert sent["json_schema"]["schema"]["additionalProperties"] is False
 
 
-async def test_a_host_without_schemas_is_asked_in_the_prompt(wire: FakeHttpServer) -> None:
+async def test_a_host_without_schemas_gets_the_schema_in_the_prompt(wire: FakeHttpServer) -> None:
     wire.reply_with(json_reply(completion({"content": '```json\n{"name": "Rome", "mayor": "x"}\n```'}, "stop")))
     async with host(wire, json_schema=False) as model:
         result = await run_loop(ChatOptions(model=model, output_type=City, system="Be brief."), "Which?")
@@ -148,7 +146,7 @@ async def test_a_host_without_schemas_is_asked_in_the_prompt(wire: FakeHttpServe
     assert '"mayor"' in system
 
 
-async def test_cached_and_reasoning_tokens_are_kept(wire: FakeHttpServer) -> None:
+async def test_the_usage_has_cached_and_reasoning_tokens(wire: FakeHttpServer) -> None:
     usage = {
         "prompt_tokens": 100,
         "completion_tokens": 50,
@@ -164,7 +162,7 @@ async def test_cached_and_reasoning_tokens_are_kept(wire: FakeHttpServer) -> Non
     assert found.cost_usd == pytest.approx(36 * 1.25e-6 + 64 * 0.125e-6 + 50 * 10e-6)
 
 
-async def test_a_refusal_keeps_its_text(wire: FakeHttpServer) -> None:
+async def test_a_refusal_has_its_text(wire: FakeHttpServer) -> None:
     reply = await complete_reply(wire, completion({"content": None, "refusal": "I cannot."}, "stop"))
     assert (reply.text, reply.stop_reason) == ("I cannot.", "refusal")
     _, reply = await streamed_reply(
@@ -173,7 +171,7 @@ async def test_a_refusal_keeps_its_text(wire: FakeHttpServer) -> None:
     assert (reply.text, reply.stop_reason) == ("I cannot.", "refusal")
 
 
-async def test_chunks_with_empty_choices_and_usage_anywhere(wire: FakeHttpServer) -> None:
+async def test_chunks_without_choices_and_usage_in_any_chunk_are_read(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 99}
     deltas, reply = await streamed_reply(
         wire,
@@ -191,7 +189,7 @@ async def test_chunks_with_empty_choices_and_usage_anywhere(wire: FakeHttpServer
     assert reply.usage.cost_usd is None
 
 
-async def test_usage_only_in_x_groq(wire: FakeHttpServer) -> None:
+async def test_usage_in_x_groq_is_read(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4}
     _, reply = await streamed_reply(wire, chunk({"content": "x"}), chunk({}, "stop", x_groq={"usage": usage}), DONE)
     assert reply.usage is not None
@@ -199,7 +197,7 @@ async def test_usage_only_in_x_groq(wire: FakeHttpServer) -> None:
 
 
 @pytest.mark.parametrize("finish", [None, ""])
-async def test_an_absent_finish_reason_is_no_failure(wire: FakeHttpServer, finish: str | None) -> None:
+async def test_a_missing_finish_reason_is_not_an_error(wire: FakeHttpServer, finish: str | None) -> None:
     _, reply = await streamed_reply(wire, chunk({"content": "Hello"}, finish), DONE)
     assert (reply.text, reply.stop_reason) == ("Hello", "end_turn")
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
@@ -221,19 +219,19 @@ async def test_a_200_without_choices_is_an_empty_reply(wire: FakeHttpServer, bod
         {"choices": [{"error": {"message": "Slow down", "code": 429}, "message": {"content": ""}}]},
     ],
 )
-async def test_an_error_inside_a_200_is_an_error(wire: FakeHttpServer, body: Any) -> None:
+async def test_an_error_body_with_status_200_raises_an_error(wire: FakeHttpServer, body: Any) -> None:
     with pytest.raises(ProviderRateLimitError, match="Slow down"):
         await complete_reply(wire, body)
 
 
-async def test_an_error_inside_a_stream_is_an_error(wire: FakeHttpServer) -> None:
+async def test_an_error_within_a_stream_raises_an_error(wire: FakeHttpServer) -> None:
     with pytest.raises(ProviderOverloadedError, match="upstream"):
         await streamed_reply(wire, chunk({"content": "x"}), data_event({"error": {"message": "upstream", "code": 502}}))
     with pytest.raises(ProviderOverloadedError):
         await streamed_reply(wire, chunk({"content": "x"}), chunk({"content": ""}, "error"), DONE)
 
 
-async def test_content_as_a_list_of_parts(wire: FakeHttpServer) -> None:
+async def test_content_can_be_a_list_of_parts(wire: FakeHttpServer) -> None:
     parts = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "Hmm."}]},
         {"type": "text", "text": "Hel"},
@@ -248,7 +246,7 @@ async def test_content_as_a_list_of_parts(wire: FakeHttpServer) -> None:
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-async def test_thinking_in_a_field_of_its_own(wire: FakeHttpServer, field: str) -> None:
+async def test_thinking_in_a_separate_field_is_read(wire: FakeHttpServer, field: str) -> None:
     reply = await complete_reply(wire, completion({"content": "Yes.", field: "Hmm."}, "stop"))
     assert (reply.text, reply.thinking) == ("Yes.", "Hmm.")
     deltas, reply = await streamed_reply(wire, chunk({field: "Hmm."}), chunk({"content": "Yes."}, "stop"), DONE)
@@ -257,7 +255,7 @@ async def test_thinking_in_a_field_of_its_own(wire: FakeHttpServer, field: str) 
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
-async def test_thinking_between_tags_in_the_text(wire: FakeHttpServer, size: int) -> None:
+async def test_thinking_between_tags_is_read(wire: FakeHttpServer, size: int) -> None:
     text = "\n<think>a < b </thin k></think>\n\nYes <think> stays."
     text_chunks = [chunk({"content": text[i : i + size]}) for i in range(0, len(text), size)]
     deltas, reply = await streamed_reply(wire, *text_chunks, chunk({}, "stop"), DONE)
@@ -267,12 +265,12 @@ async def test_thinking_between_tags_in_the_text(wire: FakeHttpServer, size: int
 
 
 @pytest.mark.parametrize("text", ["<", "<thin", "<think>open", " <b>"])
-async def test_what_only_looks_like_a_tag_is_not_lost(wire: FakeHttpServer, text: str) -> None:
+async def test_text_that_resembles_a_tag_is_not_lost(wire: FakeHttpServer, text: str) -> None:
     _, reply = await streamed_reply(wire, chunk({"content": text}), chunk({}, "stop"), DONE)
     assert (reply.text + reply.thinking) in (text, "open")
 
 
-async def test_calls_without_type_id_or_arguments(wire: FakeHttpServer) -> None:
+async def test_calls_without_type_id_or_arguments_are_read(wire: FakeHttpServer) -> None:
     calls = [
         {"id": "", "function": {"name": "now"}},
         {"function": {"name": "now", "arguments": None}},
@@ -284,7 +282,7 @@ async def test_calls_without_type_id_or_arguments(wire: FakeHttpServer) -> None:
     assert all(call.id for call in reply.tool_calls)
 
 
-async def test_streamed_calls_that_share_an_index_or_have_none(wire: FakeHttpServer) -> None:
+async def test_streamed_calls_with_equal_or_missing_indexes_are_separate(wire: FakeHttpServer) -> None:
     def call_chunk(index: int | None, id: str | None, name: str | None, arguments: str | None) -> str:
         call: dict[str, Any] = {"function": {"name": name, "arguments": arguments}}
         if index is not None:
@@ -305,7 +303,7 @@ async def test_streamed_calls_that_share_an_index_or_have_none(wire: FakeHttpSer
     assert not any(isinstance(delta, ToolUseInputDelta) for delta in deltas)
 
 
-async def test_streamed_calls_without_ids_are_kept_apart(wire: FakeHttpServer) -> None:
+async def test_streamed_calls_without_ids_are_separate(wire: FakeHttpServer) -> None:
     def call_chunk(*calls: dict[str, Any]) -> str:
         return chunk({"tool_calls": list(calls)})
 
@@ -325,13 +323,13 @@ async def test_streamed_calls_without_ids_are_kept_apart(wire: FakeHttpServer) -
     assert [call.input for call in reply.tool_calls] == [{"x": 1}]
 
 
-async def test_two_whole_calls_of_one_id_are_two(wire: FakeHttpServer) -> None:
+async def test_two_complete_calls_with_equal_ids_are_two_calls(wire: FakeHttpServer) -> None:
     calls = [openai_call("same", "add", {"x": n}) for n in (1, 2)]
     reply = await complete_reply(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
     assert len({call.id for call in reply.tool_calls}) == 2
 
 
-async def test_whole_calls_are_apart_whatever_their_index_and_go_back_without_it(wire: FakeHttpServer) -> None:
+async def test_complete_calls_are_separate_and_sent_back_without_their_index(wire: FakeHttpServer) -> None:
     calls = [{"index": 0, **openai_call("", name, {})} for name in ("now", "add")]
     reply = await complete_reply(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
     assert [(call.name, call.input) for call in reply.tool_calls] == [("now", {}), ("add", {})]
@@ -342,19 +340,19 @@ async def test_whole_calls_are_apart_whatever_their_index_and_go_back_without_it
     assert all("index" not in call for call in wire.last.body["messages"][1]["tool_calls"])
 
 
-async def test_a_whole_call_without_a_name_is_kept_so_that_the_model_is_told(wire: FakeHttpServer) -> None:
+async def test_a_complete_call_without_a_name_is_returned(wire: FakeHttpServer) -> None:
     calls = [openai_call("c1", "", {})]
     reply = await complete_reply(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
     assert [(call.id, call.name) for call in reply.tool_calls] == [("c1", "")]
 
 
-async def test_a_stream_that_ends_with_the_whole_message_gives_it_once(wire: FakeHttpServer) -> None:
+async def test_a_whole_message_at_the_end_of_a_stream_is_not_repeated(wire: FakeHttpServer) -> None:
     whole = completion({"role": "assistant", "content": "Hello!"}, "stop")
     _, reply = await streamed_reply(wire, chunk({"content": "Hello!"}), data_event(whole), DONE)
     assert reply.text == "Hello!"
 
 
-async def test_the_call_of_old_is_read_whole_and_streamed(wire: FakeHttpServer) -> None:
+async def test_the_older_function_call_is_read_with_and_without_streaming(wire: FakeHttpServer) -> None:
     call = {"name": "add", "arguments": '{"x":1}'}
     reply = await complete_reply(wire, completion({"content": None, "function_call": call}, "function_call"))
     assert [(c.name, c.input) for c in reply.tool_calls] == [("add", {"x": 1})]
@@ -365,7 +363,7 @@ async def test_the_call_of_old_is_read_whole_and_streamed(wire: FakeHttpServer) 
     assert reply.stop_reason == "tool_use"
 
 
-async def test_usage_on_every_chunk_does_not_make_a_cut_stream_whole(wire: FakeHttpServer) -> None:
+async def test_a_broken_stream_with_usage_in_every_chunk_is_incomplete(wire: FakeHttpServer) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 1}
     with pytest.raises(ProviderConnectionError):
         await streamed_reply(wire, chunk({"content": "Hel"}, usage=usage))
@@ -373,7 +371,7 @@ async def test_usage_on_every_chunk_does_not_make_a_cut_stream_whole(wire: FakeH
     assert reply.text == "Hello"
 
 
-async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: FakeHttpServer) -> None:
+async def test_reasoning_streamed_in_pieces_is_sent_back_complete(wire: FakeHttpServer) -> None:
     def text_chunk(text: str) -> dict[str, Any]:
         return {"type": "reasoning.text", "index": 0, "text": text, "signature": None}
 
@@ -389,7 +387,7 @@ async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: FakeHttpServer
     assert (detail["text"], detail["signature"]) == ("Let me think.", "sig")
 
 
-async def test_no_wait_helps_against_an_empty_account(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
+async def test_an_insufficient_quota_is_not_retried(wire: FakeHttpServer, recorded_backoffs: list[float]) -> None:
     error = {
         "error": {"message": "You exceeded your quota", "type": "insufficient_quota", "code": "insufficient_quota"}
     }
@@ -421,7 +419,7 @@ class Loose(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize(("output_type", "strict"), [(Pet, True), (Described, False), (Loose, False)])
-async def test_strict_mode_is_left_alone_where_it_would_refuse(
+async def test_strict_mode_is_off_for_schemas_that_it_rejects(
     wire: FakeHttpServer, output_type: Any, strict: bool
 ) -> None:
     wire.reply_with(vendor.response("{}"))
@@ -433,7 +431,7 @@ async def test_strict_mode_is_left_alone_where_it_would_refuse(
     assert "discriminator" not in str(sent)
 
 
-async def test_fields_a_host_adds_to_a_call_go_back_with_it(wire: FakeHttpServer) -> None:
+async def test_extra_fields_of_a_call_are_sent_back(wire: FakeHttpServer) -> None:
     extra = {"extra_content": {"google": {"thought_signature": "sig"}}}
     call = {**openai_call("c1", "add", {"x": 1}), **extra}
     reply = await complete_reply(wire, completion({"content": None, "tool_calls": [call]}, "tool_calls"))
@@ -456,7 +454,7 @@ async def test_stop_reasons_are_normalised(wire: FakeHttpServer, vendor_reason: 
     assert reply.stop_reason == stop_reason
 
 
-async def test_openrouter_says_who_calls_and_sends_reasoning_and_cache_marks_back(wire: FakeHttpServer) -> None:
+async def test_openrouter_requests_have_site_headers_reasoning_and_cache_marks(wire: FakeHttpServer) -> None:
     details = [{"type": "reasoning.encrypted", "data": "x"}]
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "cost": 0.0042}
     first = completion({"content": "Hello", "reasoning_details": details}, "stop", usage=usage)
@@ -480,12 +478,12 @@ async def test_openrouter_says_who_calls_and_sends_reasoning_and_cache_marks_bac
     ]
 
 
-async def test_a_host_that_refuses_stream_options_is_not_sent_any(wire: FakeHttpServer) -> None:
+async def test_stream_usage_false_omits_stream_options(wire: FakeHttpServer) -> None:
     await streamed_reply(wire, chunk({"content": "x"}, "stop"), DONE, stream_usage=False)
     assert "stream_options" not in wire.last.body
 
 
-async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer) -> None:
+async def test_a_custom_client_is_used_without_its_retries(wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.failure(500))
     async with openai.AsyncOpenAI(api_key="mine", base_url=wire.url) as client:
         with pytest.raises(ProviderOverloadedError):
@@ -494,7 +492,7 @@ async def test_ones_own_client_is_used_without_its_retries(wire: FakeHttpServer)
     assert len(wire.requests) == 1
 
 
-async def test_a_sync_client_is_refused() -> None:
+async def test_a_sync_client_raises_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="AsyncOpenAI"):
         await OpenAIModel("gpt-5", client=openai.OpenAI(api_key="x")).complete("Hi")
 
@@ -507,12 +505,12 @@ async def test_a_sync_client_is_refused() -> None:
         (XaiModel("grok-4"), "XAI_API_KEY"),
     ],
 )
-async def test_without_a_key_the_error_names_the_variable(model: OpenAIModel, variable: str) -> None:
+async def test_the_error_without_a_key_contains_the_variable(model: OpenAIModel, variable: str) -> None:
     with pytest.raises(MissingKeyError, match=variable):
         await model.complete("Hi")
 
 
-async def test_ollama_needs_no_key_and_honours_its_host_variable(
+async def test_ollama_needs_no_key_and_uses_its_host_variable(
     wire: FakeHttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", wire.url.removeprefix("http://"))
@@ -525,7 +523,7 @@ async def test_ollama_needs_no_key_and_honours_its_host_variable(
     assert [request.body["model"] for request in wire.requests] == ["llama3.3"] * 2
 
 
-def test_a_compatible_model_needs_an_address() -> None:
+def test_a_compatible_model_needs_a_base_url() -> None:
     with pytest.raises(ConfigurationError, match="base_url"):
         CompatibleModel("llama")
 

@@ -1,4 +1,4 @@
-"""The three wires, behind one face, for the tests that every adapter must pass."""
+"""The three wire formats behind one interface, for the tests of every adapter."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class Vendor(Protocol):
     def model(self, wire: FakeHttpServer, model: str = ..., **kwargs: Any) -> ProviderModel: ...
     def response(self, text: str = "", calls: Sequence[Call] = ()) -> Reply: ...
     def text_chunks(self, *texts: str) -> list[str]:
-        """The beginning of a stream: its opening and these pieces of text."""
+        """Return the beginning of a stream: its opening and these pieces of text."""
         ...
 
     def final_chunks(self) -> list[str]:
-        """What completes a stream begun with `text_chunks`."""
+        """Return the end of a stream that begins with `text_chunks`."""
         ...
 
     def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply: ...
     def truncated_call(self, name: str, streaming: bool) -> Reply:
-        """A call whose arguments were not reached when the output cap was."""
+        """Return a call that the output limit truncated before its arguments."""
         ...
 
     def failure(self, status: int, message: str = "no", **headers: str) -> Reply: ...
     def mid_stream_error(self) -> str:
-        """An event inside a 200 stream that reports an overloaded server."""
+        """Return an event within a stream that reports an overloaded server."""
         ...
 
     def is_streaming(self, wire: FakeHttpServer) -> bool: ...
     def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Role and text of the messages in a request."""
+        """Return the role and text of each message in a request."""
         ...
 
 

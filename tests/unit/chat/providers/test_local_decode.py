@@ -1,4 +1,4 @@
-"""Reading an answer while a local model writes it."""
+"""Decoding the streamed answers of a local model."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def text_of(deltas: list[ReplyDelta]) -> str:
 
 @given(TEXTS, st.booleans(), st.sampled_from([None, 0, 4]), st.lists(st.integers(0, 10_000)))
 @example("\x00", True, None, [])
-def test_what_is_said_is_decoded_however_it_is_cut(
-    text: str, ascii_only: bool, indent: int | None, cuts: list[int]
-) -> None:
+def test_text_is_decoded_from_any_pieces(text: str, ascii_only: bool, indent: int | None, cuts: list[int]) -> None:
     reader = AnswerReader()
     encoded = json.dumps({"say": text}, ensure_ascii=ascii_only, indent=indent)
     assert text_of(read_parts(reader, split_at(encoded, cuts))) == text
@@ -50,7 +48,7 @@ def test_what_is_said_is_decoded_however_it_is_cut(
     st.sampled_from([None, 2]),
     st.lists(st.integers(0, 10_000)),
 )
-def test_a_call_is_read_however_it_is_cut(
+def test_a_call_is_decoded_from_any_pieces(
     value: dict[str, Any], ascii_only: bool, indent: int | None, cuts: list[int]
 ) -> None:
     reader = AnswerReader()
@@ -68,7 +66,7 @@ def test_a_call_is_read_however_it_is_cut(
 
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), st.integers(0, 10_000))
-def test_a_call_that_is_cut_off_is_never_taken_for_a_whole_one(value: dict[str, Any], cut: int) -> None:
+def test_an_incomplete_call_is_marked_as_invalid(value: dict[str, Any], cut: int) -> None:
     encoded = json.dumps({"tool": "wipe", "input": value})
     reader = AnswerReader()
     read_parts(reader, [encoded[: cut % (len(encoded) - 2)]])
@@ -76,29 +74,29 @@ def test_a_call_that_is_cut_off_is_never_taken_for_a_whole_one(value: dict[str, 
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=3), st.lists(st.integers(0, 10_000)))
-def test_what_is_said_by_a_schema_is_given_as_the_json_it_is(value: dict[str, Any], cuts: list[int]) -> None:
+def test_an_answer_with_a_schema_is_returned_as_json(value: dict[str, Any], cuts: list[int]) -> None:
     encoded = json.dumps(value)
     reader = AnswerReader(expects_json=True)
     assert text_of(read_parts(reader, split_at(f'{{"say": {encoded}}}', cuts))) == encoded
 
 
 @given(TEXTS.filter(lambda text: not text.lstrip(" \t\r\n").startswith("{")))
-def test_free_text_is_given_as_it_is(text: str) -> None:
+def test_free_text_is_returned_unchanged(text: str) -> None:
     assert text_of(read_parts(AnswerReader(), list(text))) == text.lstrip(" \t\r\n")
 
 
 @given(st.text())
-def test_nonsense_is_read_without_failing(text: str) -> None:
+def test_arbitrary_text_is_decoded_without_errors(text: str) -> None:
     read_parts(AnswerReader(), ['{"', text])
 
 
-def test_text_comes_with_the_piece_it_is_in() -> None:
+def test_text_is_yielded_with_its_piece() -> None:
     reader = AnswerReader()
     deltas = [list(reader.feed(piece)) for piece in ('{"say"', ':"', "Hel", "lo \\", "ud83d\\u", 'de00!"', "}")]
     assert deltas == [[], [], [TextDelta("Hel")], [TextDelta("lo ")], [], [TextDelta("\N{GRINNING FACE}!")], []]
 
 
-def test_half_a_character_is_marked_as_lost() -> None:
+def test_an_unpaired_surrogate_becomes_a_replacement_character() -> None:
     assert (
         text_of(read_parts(AnswerReader(), [r'{"say": "a\ud83d b\ude00 \uzzzz \ud83d"}']))
         == "a\ufffd b\ufffd \ufffd \ufffd"
@@ -126,19 +124,19 @@ def test_a_reply_has_its_usage_and_costs_nothing() -> None:
     assert (reply.usage.cost_usd, reply.usage.provider, reply.usage.model) == (0.0, "local", "tiny")
 
 
-def test_thinking_is_kept_apart() -> None:
+def test_thinking_is_separate_from_text() -> None:
     thinking_chunk = {"choices": [{"delta": {"reasoning_content": "Hm."}, "finish_reason": None}]}
     reply = collect_reply(None, thinking_chunk, chunk("Hi"), chunk(finish="stop")).reply()
     assert (reply.thinking, reply.text) == ("Hm.", "Hi")
 
 
-def test_a_call_that_the_cap_cut_off_says_both() -> None:
+def test_a_truncated_call_has_the_stop_reason_max_tokens() -> None:
     stream_reader = collect_reply(AnswerReader(), chunk('{"tool":"wipe","input":'), chunk(finish="length"))
     reply = stream_reader.reply()
     assert reply.stop_reason == "max_tokens"
     assert [call.invalid_input for call in reply.tool_calls] == [""]
 
 
-def test_a_stream_is_complete_only_when_it_said_why_it_stopped() -> None:
+def test_a_stream_is_complete_only_with_a_finish_reason() -> None:
     assert not collect_reply(None, chunk("Hi")).is_complete
     assert collect_reply(None, chunk("Hi"), chunk(finish="stop")).is_complete

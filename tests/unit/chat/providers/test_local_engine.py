@@ -1,4 +1,4 @@
-"""From llama.cpp's thread to the event loop: order, turns, giving up. llama.cpp is played by a script here."""
+"""The engine of local models: order, concurrency and cancellation, with a fake llama.cpp."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def chunk(content: str = "", finish: str | None = None) -> dict[str, Any]:
 
 
 class Llama:
-    """Answers with the numbers up to `length`; may be held up, and tells what it was asked and when it stopped."""
+    """A fake that answers with the numbers up to `length`, can be paused, and records its requests and its end."""
 
     def __init__(self) -> None:
         self.loads = 0
@@ -91,14 +91,14 @@ def model(llama: Llama) -> LocalModel:
 NUMBERS = "".join(f"{number} " for number in range(50))
 
 
-async def test_no_delta_is_lost_and_none_overtakes_another(model: LocalModel) -> None:
+async def test_deltas_keep_their_order_and_are_not_lost(model: LocalModel) -> None:
     async def read() -> str:
         return "".join([delta.text async for delta in model.stream("Count.") if isinstance(delta, TextDelta)])
 
     assert await asyncio.gather(*(read() for _ in range(5))) == [NUMBERS] * 5
 
 
-async def test_many_are_answered_one_at_a_time_in_the_order_they_came(model: LocalModel, llama: Llama) -> None:
+async def test_requests_are_answered_one_at_a_time_in_order(model: LocalModel, llama: Llama) -> None:
     questions = [str(number) for number in range(8)]
     others = [LocalModel("tiny.gguf"), LocalModel(Path("tiny.gguf"))]
     replies = await asyncio.gather(*((model, *others)[int(each) % 3].complete(each) for each in questions))
@@ -107,7 +107,7 @@ async def test_many_are_answered_one_at_a_time_in_the_order_they_came(model: Loc
     assert (llama.loads, llama.most_at_once) == (1, 1)
 
 
-async def test_the_event_loop_goes_on_while_the_model_works(model: LocalModel, llama: Llama) -> None:
+async def test_the_event_loop_is_not_blocked_while_the_model_runs(model: LocalModel, llama: Llama) -> None:
     llama.go.clear()
     working = asyncio.ensure_future(model.complete("Count."))
     await asyncio.to_thread(llama.asking.wait, SECONDS)
@@ -147,7 +147,7 @@ async def test_cancelling_the_task_stops_the_generation(model: LocalModel, llama
     assert llama.chunk_counts[0] < 1_000_000
 
 
-async def test_what_is_cancelled_while_it_waits_never_starts(model: LocalModel, llama: Llama) -> None:
+async def test_a_request_that_is_cancelled_while_waiting_never_starts(model: LocalModel, llama: Llama) -> None:
     llama.go.clear()
     first, second, third = (asyncio.ensure_future(model.complete(name)) for name in ("first", "second", "third"))
     await asyncio.to_thread(llama.asking.wait, SECONDS)
@@ -159,7 +159,7 @@ async def test_what_is_cancelled_while_it_waits_never_starts(model: LocalModel, 
     assert llama.prompts == ["first", "third"]
 
 
-async def test_silence_times_out_but_waiting_for_others_does_not(llama: Llama) -> None:
+async def test_silence_times_out_but_waiting_for_other_requests_does_not(llama: Llama) -> None:
     model = LocalModel("tiny.gguf", timeout=0.2)
     patient_model = LocalModel("tiny.gguf", timeout=60)
     llama.go.clear()
@@ -175,7 +175,7 @@ async def test_silence_times_out_but_waiting_for_others_does_not(llama: Llama) -
         await model.complete("third")
 
 
-async def test_closing_a_model_gives_up_what_it_does_and_waits_for(model: LocalModel, llama: Llama) -> None:
+async def test_closing_a_model_cancels_running_and_waiting_requests(model: LocalModel, llama: Llama) -> None:
     llama.go.clear()
     running, waiting = (asyncio.ensure_future(model.complete(name)) for name in ("running", "waiting"))
     await asyncio.to_thread(llama.asking.wait, SECONDS)
@@ -189,7 +189,7 @@ async def test_closing_a_model_gives_up_what_it_does_and_waits_for(model: LocalM
     assert (await model.complete("Again.")).text == NUMBERS
 
 
-async def test_a_stream_of_a_model_that_is_closed_ends_with_an_error(model: LocalModel, llama: Llama) -> None:
+async def test_closing_a_model_ends_its_streams_with_an_error(model: LocalModel, llama: Llama) -> None:
     llama.length = 1_000_000
     stream: Any = model.stream("Count.")
     await anext(stream)
@@ -198,7 +198,7 @@ async def test_a_stream_of_a_model_that_is_closed_ends_with_an_error(model: Loca
         [delta async for delta in stream]
 
 
-async def test_a_file_is_let_go_when_its_last_model_is_closed(llama: Llama) -> None:
+async def test_a_file_is_released_when_its_last_model_is_closed(llama: Llama) -> None:
     one, other = LocalModel("tiny.gguf"), LocalModel("tiny.gguf")
     for model in (one, other):
         await model.complete("Count.")
@@ -212,7 +212,7 @@ async def test_a_file_is_let_go_when_its_last_model_is_closed(llama: Llama) -> N
     assert llama.loads == 2
 
 
-async def test_a_file_can_be_loaded_before_it_is_asked(model: LocalModel, llama: Llama) -> None:
+async def test_a_file_can_be_loaded_before_the_first_request(model: LocalModel, llama: Llama) -> None:
     await asyncio.gather(model.load(), model.load())
     assert (llama.loads, llama.prompts) == (1, [])
     await model.complete("Count.")
@@ -225,14 +225,14 @@ async def test_a_file_can_be_loaded_before_it_is_asked(model: LocalModel, llama:
     assert len(local_model._engines) == 0
 
 
-async def test_other_settings_are_another_engine(llama: Llama) -> None:
+async def test_other_settings_create_another_engine(llama: Llama) -> None:
     models = [LocalModel("tiny.gguf", context=context) for context in (512, 1_024, 512)]
     for model in models:
         await model.complete("Count.")
     assert llama.loads == 2
 
 
-async def test_a_process_that_was_forked_loads_the_file_itself(
+async def test_a_forked_process_loads_the_file_itself(
     model: LocalModel, llama: Llama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_model, "_abandoned_engines", [])
@@ -251,7 +251,7 @@ def test_one_model_serves_one_event_loop_after_another(llama: Llama) -> None:
     assert llama.loads == 1
 
 
-def test_a_loop_that_is_gone_stops_the_generation(llama: Llama) -> None:
+def test_a_closed_event_loop_stops_the_generation(llama: Llama) -> None:
     llama.length = 1_000_000
     model = LocalModel("tiny.gguf")
 
@@ -268,7 +268,7 @@ def test_a_loop_that_is_gone_stops_the_generation(llama: Llama) -> None:
     ("thrown", "raised"),
     [(ValueError("no such role"), ProviderRequestError), (RuntimeError("broken"), ProviderOverloadedError)],
 )
-async def test_what_llama_throws_is_a_named_error(
+async def test_exceptions_of_llama_become_provider_errors(
     model: LocalModel, llama: Llama, thrown: Exception, raised: type[ProviderError]
 ) -> None:
     llama.fails = thrown
@@ -278,14 +278,14 @@ async def test_what_llama_throws_is_a_named_error(
         assert (caught.value.provider, caught.value.model) == ("local", "tiny.gguf")
 
 
-async def test_a_failure_gives_way_to_the_backup(llama: Llama) -> None:
+async def test_a_failure_is_followed_by_the_backup_model(llama: Llama) -> None:
     llama.fails = ValueError("no such role")
     model = LocalModel("tiny.gguf", backup_models=["other.gguf", ScriptedModel(["Hello!"])])
     assert (await model.complete("Hi")).text == "Hello!"
     assert llama.loads == 2
 
 
-async def test_a_tool_that_is_not_offered_cannot_be_chosen(model: LocalModel) -> None:
+async def test_tool_choice_must_be_a_tool_of_the_request(model: LocalModel) -> None:
     with pytest.raises(ProviderRequestError, match="'fly' is not a tool of the request; its tools are: none"):
         await model.complete("Hi", tool_choice="fly")
 
@@ -299,31 +299,33 @@ async def test_the_last_delta_has_the_whole_reply(model: LocalModel) -> None:
 
 
 @pytest.mark.parametrize("options", [{"context": 0}, {"threads": 0}, {"timeout": 0}, {"retries": -1}])
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_settings_raise_configuration_error(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         LocalModel("tiny.gguf", **options)
 
 
-async def test_a_missing_file_says_so(tmp_path: Path) -> None:
+async def test_a_missing_file_raises_configuration_error(tmp_path: Path) -> None:
     model = LocalModel(tmp_path / "none.gguf")
     for call in (model.complete("Hi"), model.load()):
         with pytest.raises(ConfigurationError, match=r"There is no model file .*none\.gguf"):
             await call
 
 
-async def test_a_folder_says_that_it_cannot_be_read(tmp_path: Path) -> None:
+async def test_a_folder_raises_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         await LocalModel(tmp_path).complete("Hi")
 
 
-async def test_a_file_of_another_format_says_so(tmp_path: Path) -> None:
+async def test_a_file_of_another_format_raises_configuration_error(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"<html>Not found</html>")
     with pytest.raises(ConfigurationError, match="is not a GGUF file"):
         await LocalModel(file).complete("Hi")
 
 
-async def test_a_missing_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_for_a_missing_extra_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     file = tmp_path / "model.gguf"
@@ -334,13 +336,13 @@ async def test_a_missing_extra_says_what_to_install(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["models/tiny.gguf", "local/tiny.gguf", "qwen/Tiny.GGUF", "/models/gpt-oss.gguf"])
-def test_a_path_is_a_models_name(name: str) -> None:
+def test_a_path_can_be_a_model_name(name: str) -> None:
     model = open_model(name, context=512)
     assert isinstance(model, LocalModel)
     assert (detect_provider(name), model.model, model.context) == (Provider.LOCAL, name, 512)
 
 
-async def test_local_before_a_path_only_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_prefix_local_is_removed_from_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
 
     def load(settings: local_model.EngineSettings) -> Llama:

@@ -1,4 +1,4 @@
-"""How long to wait."""
+"""Delays between retries, and continued streams."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, Thinkin
 
 
 @given(st.integers(0, 100))
-def test_waits_grow_with_jitter_up_to_a_limit(attempt: int) -> None:
+def test_delays_grow_with_jitter_up_to_a_limit(attempt: int) -> None:
     full = min(0.5 * 2.0 ** min(attempt, 10), MAX_DELAY)
     assert full / 2 <= backoff(attempt) <= full
 
 
-def test_waits_differ_so_that_clients_do_not_come_back_together() -> None:
+def test_delays_are_random_so_that_clients_do_not_retry_together() -> None:
     assert len({backoff(3) for _ in range(20)}) > 1
 
 
-def test_the_providers_wish_is_the_least() -> None:
+def test_retry_after_is_the_minimum_delay() -> None:
     assert backoff(0, 30) == 30
     assert backoff(5, 0.001) >= 4
 
@@ -44,17 +44,17 @@ def test_the_providers_wish_is_the_least() -> None:
         ({"retry-after": "nan"}, None),
     ],
 )
-def test_the_headers_are_read(headers: dict[str, str] | None, seconds: float | None) -> None:
+def test_retry_headers_are_parsed(headers: dict[str, str] | None, seconds: float | None) -> None:
     assert parse_retry_after(headers) == seconds
 
 
-def test_a_date_is_read_too() -> None:
+def test_a_date_in_retry_after_is_parsed() -> None:
     found = parse_retry_after({"retry-after": email.utils.formatdate(time.time() + 30, usegmt=True)})
     assert found == pytest.approx(30, abs=2)
 
 
 @pytest.mark.parametrize(("retry_after", "is_retried"), [(None, True), (20, True), (3600, False)])
-async def test_nobody_waits_an_hour(
+async def test_a_long_retry_after_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, retry_after: float | None, is_retried: bool
 ) -> None:
     async def skip_wait(seconds: float) -> None:
@@ -89,9 +89,7 @@ def text_deltas(text: str, sizes: list[int]) -> list[ReplyDelta]:
 
 
 @given(texts, texts, st.lists(st.integers(0, 3), max_size=6), st.booleans())
-def test_starting_over_is_recognised_however_it_is_cut(
-    spoken_text: str, rest: str, sizes: list[int], thinks: bool
-) -> None:
+def test_repeated_text_is_recognised_in_any_pieces(spoken_text: str, rest: str, sizes: list[int], thinks: bool) -> None:
     continuation = StreamContinuation()
     assert attempt(continuation, [TextDelta(spoken_text)]) == spoken_text
     thinking: list[ReplyDelta] = [ThinkingDelta("Hm.")] if thinks else []
@@ -100,7 +98,7 @@ def test_starting_over_is_recognised_however_it_is_cut(
 
 
 @given(texts, texts, st.lists(st.integers(0, 3), max_size=6), st.sampled_from(["stop", "call"]))
-def test_going_on_loses_nothing(spoken_text: str, rest: str, sizes: list[int], end: str) -> None:
+def test_a_continuation_loses_no_text(spoken_text: str, rest: str, sizes: list[int], end: str) -> None:
     continuation = StreamContinuation()
     attempt(continuation, [TextDelta(spoken_text)])
     last: ReplyDelta = StreamStop("end_turn") if end == "stop" else ToolUseStart("c", "f")
@@ -109,7 +107,7 @@ def test_going_on_loses_nothing(spoken_text: str, rest: str, sizes: list[int], e
     assert continuation.text == spoken_text + emitted
 
 
-def test_the_next_attempt_is_shown_what_was_said() -> None:
+def test_the_next_attempt_contains_the_earlier_text() -> None:
     continuation = StreamContinuation()
     request = build_request("Hi", None, None, {})
     continuation.start_attempt()
