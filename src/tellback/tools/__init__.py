@@ -1,6 +1,6 @@
-"""Functions a model may call: schemas from type hints, validated input, concurrent dispatch.
+"""Tools: functions a model may call, with schemas from type hints, input validation and concurrent dispatch.
 
-`mcp` turns the tools of MCP servers into such functions. Skills, chat, agents, memory and applications import this.
+`mcp` provides the tools of MCP servers.
 """
 
 from tellback.tools.dispatch import dispatch, dispatch_all

@@ -1,4 +1,4 @@
-"""What a tool may know of the agent that runs it, and what it may give back besides its result."""
+"""`ToolContext` gives a tool access to the running agent, and `ToolUpdate` lets it change the agent's data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _current_call: ContextVar[ToolCall | None] = ContextVar("tellback_tool_call", de
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What an agent gives a tool that has a parameter of this type; the model does not see the parameter.
+    """The agent's state, passed to a tool parameter of this type; the model does not see the parameter.
 
-    `context` is the agent's, `session` where the conversation stands, `data` what was gathered in the route, `domains`
-    what the route may use.
+    `context` is the agent's context, `session` the session state, `data` the data gathered in the route, and `domains`
+    the domains available to the route.
 
     >>> def whoami(ctx: ToolContext) -> str:
     ...     return ctx.context["name"]
@@ -34,9 +34,9 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolUpdate:
-    """A tool's result with changes for the agent: `data` goes to the gathered data, `context` to the agent's context.
+    """A tool's result with updates for the agent: `data` for the gathered data, `context` for the agent's context.
 
-    A field that is set to None is forgotten.
+    A value of None removes the field.
 
     >>> ToolUpdate({"flights": 3}, data={"cheapest": 120}).value
     {'flights': 3}
@@ -49,37 +49,37 @@ class ToolUpdate:
     def __post_init__(self) -> None:
         for name in ("data", "context"):
             if not isinstance(getattr(self, name), Mapping):
-                raise TypeError(f"ToolUpdate takes {name} as a mapping, not {getattr(self, name)!r:.80}")
+                raise TypeError(f"ToolUpdate: {name} must be a mapping, got {getattr(self, name)!r:.80}")
 
 
 class ToolHost(Protocol):
-    """The turn of an agent that is running, bound in `tellback.request`."""
+    """The running turn of an agent, bound in `tellback.request`."""
 
     def tool_context(self) -> ToolContext:
-        """What its tools may know."""
+        """Return the context for the turn's tools."""
         ...
 
     def update(self, update: ToolUpdate) -> None:
-        """Take what a tool gives back."""
+        """Apply the update of a tool."""
         ...
 
 
 def current_tool_host() -> ToolHost | None:
-    """The agent's turn that is running, if one is."""
+    """Return the running agent turn, or None."""
     found: ToolHost | None = current().agent
     return found
 
 
 def current_call() -> ToolCall | None:
-    """The call that is being run, for a tool that must know its id; None outside of one.
+    """Return the running tool call, or None outside of a call.
 
-    The id stays the same however often the turn is gone on with, so that a tool can tell a call from its repetition.
+    The call's id does not change when a turn is resumed, so a tool can detect a repeated call.
     """
     return _current_call.get()
 
 
 class bind_call:  # noqa: N801
-    """Let `current_call` give this call for the block."""
+    """Make `current_call` return this call inside the block."""
 
     __slots__ = ("_call", "_previous")
 
@@ -91,4 +91,4 @@ class bind_call:  # noqa: N801
         _current_call.set(self._call)
 
     def __exit__(self, *_: object) -> None:
-        _current_call.set(self._previous)  # not by a token: a run that is abandoned may end in another context
+        _current_call.set(self._previous)  # no token: an abandoned run may end in another context

@@ -1,4 +1,4 @@
-"""Dispatch of tool calls: validation, threads for synchronous functions, timeouts, results."""
+"""Dispatch tool calls: validate input, run synchronous functions in threads, apply timeouts, convert results."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tellback.types.jsontext import dump_json
 log = logging.getLogger("tellback.tools")
 
 MAX_THREADS = 40
-"""How many functions run at once. One that nobody waits for any more does not count."""
+"""Maximum number of functions running at the same time, without abandoned ones."""
 
 IDLE_SECONDS = 10.0
 GRACE_SECONDS = 1.0
-"""How long the process waits at its end for functions that are still at it, since they may be changing something."""
+"""How long process exit waits for running functions, which may be changing data."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +52,7 @@ class _CallState(Enum):
 
 
 class _ThreadCall:
-    """A function to call, and who waits for it."""
+    """A function to call in a thread, and the future that waits for it."""
 
     __slots__ = ("_future", "_loop", "error", "state", "value", "work")
 
@@ -66,11 +66,11 @@ class _ThreadCall:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody still waits. A cancelled wait shows here before its task has run again."""
+        """Whether a task still waits. Detects a cancelled wait before the task has run again."""
         return not self._future.done()
 
     def deliver(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._resolve_future)
 
     def _resolve_future(self) -> None:
@@ -83,19 +83,19 @@ class _ThreadCall:
 
 
 def _run_and_capture(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    # No method of the call: a failure's traceback would hold the call that holds the failure.
+    # Not a method of the call: the traceback of an error would reference the call, which references the error.
     try:
         return work(), None
-    except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
+    except StopIteration as error:  # a future cannot hold it, so the waiting task would never resume
         failure = RuntimeError(f"StopIteration: {error.value}")
         failure.__cause__ = error
         return None, failure
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is for whoever waits
+    except BaseException as error:  # noqa: BLE001 - the waiting task receives every error
         return None, error
 
 
 class ThreadPool:
-    """Runs functions in threads of its own, up to `max_threads` at once; more wait for their turn."""
+    """Runs functions in a pool of up to `max_threads` threads; further calls are queued."""
 
     def __init__(self, max_threads: int = MAX_THREADS, idle_seconds: float = IDLE_SECONDS) -> None:
         self._max_threads = max_threads
@@ -107,10 +107,10 @@ class ThreadPool:
         self._running_count = 0
 
     async def run(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """What the function gives, called with the caller's context variables.
+        """Run the function with the caller's context variables and return its result.
 
-        Cancelling stops the wait, not the function: nothing can. What it does from then on nobody learns, but if it
-        raises, that is logged.
+        Cancellation stops the wait, but not the function, because threads cannot be stopped. The later result is
+        dropped, and a later error is logged.
         """
         context = copy_context()
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -121,10 +121,10 @@ class ThreadPool:
         finally:
             if call.state is not _CallState.DONE:
                 self._abandon(call)
-            del call, future  # an error must not hold itself, by way of its traceback
+            del call, future  # break the reference cycle through an error's traceback
 
     def wait_idle(self, seconds: float) -> None:
-        """Wait so long for functions that are still running."""
+        """Wait up to `seconds` for running functions."""
         deadline = time.monotonic() + seconds
         while self._running_count and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -136,7 +136,7 @@ class ThreadPool:
         self._start(next_call)
 
     def _abandon(self, call: _ThreadCall) -> None:
-        """Nobody waits for it any more, so its place is free."""
+        """Free the slot of a call that no task waits for."""
         with self._lock:
             if call.state is _CallState.WAITING:
                 self._queue.remove(call)
@@ -147,7 +147,7 @@ class ThreadPool:
         self._start(next_call)
 
     def _take_next(self) -> _ThreadCall | None:
-        """The next call to run, if there is one and room for it."""
+        """Return the next call to run, or None if the queue is empty or all slots are in use."""
         while self._queue and self._awaited_count < self._max_threads:
             call = self._queue.popleft()
             if not call.is_awaited:
@@ -160,12 +160,12 @@ class ThreadPool:
         return None
 
     def _start(self, call: _ThreadCall | None) -> None:
-        """Give it to a thread that has nothing to do, or to a new one."""
+        """Pass the call to an idle thread or a new one."""
         while call is not None:
             try:
                 self._get_inbox().put(call)
                 return
-            except RuntimeError as error:  # the machine has no more threads, or the process is ending
+            except RuntimeError as error:  # the thread limit is reached, or the process is exiting
                 call.error = error
                 next_call = self._finish_call(call)
                 call.deliver()
@@ -185,7 +185,7 @@ class ThreadPool:
             pass
 
     def _serve_inbox(self, inbox: SimpleQueue[_ThreadCall]) -> bool:
-        """Run what comes, and all that waits; False when nothing has come for long enough."""
+        """Run the next call and all queued ones; return False after the idle timeout."""
         try:
             call: _ThreadCall | None = inbox.get(timeout=self._idle_seconds)
         except Empty:
@@ -193,19 +193,19 @@ class ThreadPool:
                 if inbox in self._idle:
                     self._idle.remove(inbox)
                     return False
-            call = inbox.get()  # somebody has just chosen this thread
+            call = inbox.get()  # another thread has just assigned a call to this one
         while call is not None:
             call.value, call.error = _run_and_capture(call.work)
             next_call = self._finish_call(call, inbox)
             if call.state is _CallState.DONE:
                 call.deliver()
             elif call.error is not None:
-                log.warning("a function that nobody waited for any more has failed", exc_info=call.error)
+                log.warning("An abandoned function failed", exc_info=call.error)
             call = next_call
         return True
 
     def _finish_call(self, call: _ThreadCall, inbox: SimpleQueue[_ThreadCall] | None = None) -> _ThreadCall | None:
-        """Note that it is over; the next call is for the thread of `inbox`, which is idle if there is none."""
+        """Record the end of a call and return the next one for the thread of `inbox`, or mark the thread as idle."""
         with self._lock:
             self._running_count -= 1
             if call.state is _CallState.RUNNING:
@@ -221,7 +221,7 @@ _pool = ThreadPool()
 
 
 async def run_in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function that may block in a thread, with the caller's context variables.
+    """Call a blocking function in a thread, with the caller's context variables.
 
     >>> import asyncio
     >>> asyncio.run(run_in_thread(sum, [1, 2]))
@@ -231,7 +231,7 @@ async def run_in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
 
 
 def _reset_after_fork() -> None:
-    """A child process has none of its parent's threads."""
+    """Replace the pool in a forked child process, which has none of its parent's threads."""
     global _pool
     _pool = ThreadPool()
 
@@ -242,7 +242,7 @@ atexit.register(lambda: _pool.wait_idle(GRACE_SECONDS))
 
 
 async def call_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """The function's result; a sync one runs in a thread, with the caller's context variables."""
+    """Call a function and return its result; run a sync one in a thread with the caller's context variables."""
     return await _invoke(fn, args, kwargs, is_async=is_async_function(fn))
 
 
@@ -254,7 +254,7 @@ async def _invoke(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
 
 
 def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> Coroutine[Any, Any, ToolResult]:
-    """Run one call. Whatever goes wrong comes back as a result with `is_error`, for the model to read.
+    """Run one call. Errors are returned to the model as a result with `is_error`.
 
     >>> import asyncio
     >>> def add(x: int, y: int) -> int: return x + y
@@ -279,7 +279,7 @@ async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan = 
     if call.invalid_input is not None:
         span.record_error("invalid_arguments")
         return _error_result(
-            call, f"The arguments are not a whole JSON object: {call.invalid_input[:200]!r}. Call {call.name} again."
+            call, f"The arguments are not a valid JSON object: {call.invalid_input[:200]!r}. Call {call.name} again."
         )
     limit: asyncio.Timeout | None = None
     try:
@@ -298,7 +298,7 @@ async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan = 
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Nobody cancelled us: something inside the tool was.
+        # This task was not cancelled, but something inside the tool was.
         return _error_result(call, _log_and_describe(call, error, span))
     except TimeoutError as error:
         if limit is not None and limit.expired():
@@ -306,15 +306,15 @@ async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan = 
             return _error_result(call, f"{call.name} did not finish within {tool.timeout:g} seconds.")
         return _error_result(call, _log_and_describe(call, error, span))
     except Exception as error:  # noqa: BLE001
-        # A tool may raise anything; the model is told, the developer finds the traceback in the log.
+        # A tool may raise anything: the model gets the message, and the traceback is logged.
         return _error_result(call, _log_and_describe(call, error, span))
 
 
 async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnResult | None = None) -> list[ToolResult]:
-    """Run calls at the same time; results come in the calls' order. Cancelling cancels them all.
+    """Run calls concurrently and return the results in the order of the calls. Cancellation cancels all of them.
 
-    `on_result` is awaited with each result as it comes. What it raises is raised once every call has ended: a tool that
-    is changing something is not stopped because the result of another could not be kept.
+    `on_result` is awaited with each result. Its errors are raised only after all calls have finished, so that a failed
+    `on_result` does not stop a tool that is changing data.
     """
     by_name = tools if isinstance(tools, Mapping) else tools_by_name(tools)
     execute = _run_call if tracer() is None else _run_traced
@@ -341,12 +341,12 @@ async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnRes
 
 
 def _log_and_describe(call: ToolCall, error: BaseException, span: ToolSpan) -> str:
-    log.warning("tool %s failed", call.name, exc_info=error)
+    log.warning("Tool %s failed", call.name, exc_info=error)
     span.record_error(type(error).__name__, error)
     try:
         message = str(error)
     except Exception:  # noqa: BLE001
-        message = "(it cannot even say how)"
+        message = "(no message)"
     return f"{call.name} failed: {type(error).__name__}: {message}"
 
 
@@ -374,5 +374,7 @@ def _render_result(call: ToolCall, value: Any) -> ToolResult:
     try:
         content = dump_json(value)
     except (TypeError, ValueError, RecursionError) as error:
-        return _error_result(call, f"{call.name} returned a {type(value).__name__} that is not JSON: {error}")
+        return _error_result(
+            call, f"{call.name} returned a {type(value).__name__} that cannot be converted to JSON: {error}"
+        )
     return ToolResult(call.id, content, False, call.name, None, value)

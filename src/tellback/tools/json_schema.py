@@ -1,6 +1,6 @@
-"""JSON schemas (2020-12): what is wrong with one, the schemas within it, and what its references lead to.
+"""JSON schemas (2020-12): find errors, iterate over subschemas, and resolve references.
 
-A schema is checked in a time that grows with its size alone: a general validator would compile its patterns.
+Checking takes time linear in the size of the schema: a general validator would also compile its patterns.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SCHEMA_MAP_KEYWORDS = frozenset(("properties", "patternProperties", "dependentSc
 
 
 def find_schema_error(schema: Any) -> str | None:
-    """What is wrong with a JSON schema (2020-12), or None.
+    """Return the first error of a JSON schema (2020-12), or None.
 
     >>> find_schema_error({"type": "object", "properties": {"order": {"type": "integer"}}})
     >>> find_schema_error({"properties": {"order": {"type": "int"}}})
-    "'type' is array, boolean, integer, null, number, object or string, or some of them"
+    "'type' must be array, boolean, integer, null, number, object or string, or a list of these"
     """
     pending = [schema]
     while pending:
@@ -39,19 +39,19 @@ def find_schema_error(schema: Any) -> str | None:
 
 
 def find_node_error(node: Any) -> str | None:
-    """What is wrong with a schema, but for those within it, or None."""
+    """Return the first error of a schema without its subschemas, or None."""
     if isinstance(node, bool):
         return None
     if not isinstance(node, Mapping):
-        return f"{node!r:.80} stands where a schema should"
+        return f"{node!r:.80} is not a schema"
     for keyword, value in node.items():
         if keyword in _KEYWORD_RULES and not _KEYWORD_RULES[keyword][0](value):
-            return f"{keyword!r} is {_KEYWORD_RULES[keyword][1]}"
+            return f"{keyword!r} must be {_KEYWORD_RULES[keyword][1]}"
     return None
 
 
 def subschemas(node: Any) -> Iterator[Any]:
-    """The schemas within one that has no error of its own."""
+    """Yield the direct subschemas of a schema that has no error itself."""
     for keyword, value in node.items() if isinstance(node, Mapping) else ():
         if keyword in SCHEMA_KEYWORDS:
             yield value
@@ -64,7 +64,7 @@ def subschemas(node: Any) -> Iterator[Any]:
 
 
 def resolve_reference(ref: Any, root: Any) -> Any:
-    """The schema that a reference within `root` leads to, or None: it leads elsewhere, or nowhere. Nothing is fetched.
+    """Return the schema that a reference within `root` points to, or None. Nothing is fetched.
 
     >>> resolve_reference("#/$defs/day", {"$defs": {"day": {"type": "string"}}})
     {'type': 'string'}
@@ -84,7 +84,7 @@ def resolve_reference(ref: Any, root: Any) -> Any:
 
 
 def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an object that has these properties, all of them, and no others."""
+    """Return the schema of an object with exactly these properties, all required."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -116,11 +116,11 @@ def _is_mapping(value: Any) -> bool:
 
 
 _KeywordRule = tuple[Callable[[Any], bool], str]
-_STRING: _KeywordRule = (lambda value: isinstance(value, str), "a text")
+_STRING: _KeywordRule = (lambda value: isinstance(value, str), "a string")
 _BOOLEAN: _KeywordRule = (lambda value: isinstance(value, bool), "true or false")
 _LIST: _KeywordRule = (lambda value: isinstance(value, list), "a list")
 _NUMBER: _KeywordRule = (_is_number, "a number")
-_COUNT: _KeywordRule = (_is_count, "a whole number of at least 0")
+_COUNT: _KeywordRule = (_is_count, "an integer of at least 0")
 _KEYWORD_RULES: Mapping[str, _KeywordRule] = {
     **dict.fromkeys(("$id", "$schema", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment"), _STRING),
     **dict.fromkeys(("title", "description", "pattern", "format", "contentEncoding", "contentMediaType"), _STRING),
@@ -132,10 +132,10 @@ _KEYWORD_RULES: Mapping[str, _KeywordRule] = {
     **dict.fromkeys(SCHEMA_LIST_KEYWORDS, (lambda value: isinstance(value, list) and bool(value), "a list of schemas")),
     **dict.fromkeys((*SCHEMA_MAP_KEYWORDS, "dependencies"), (_is_mapping, "an object of schemas")),
     "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
-    "required": (_is_unique_strings, "a list of different texts"),
+    "required": (_is_unique_strings, "a list of different strings"),
     "dependentRequired": (
         lambda value: _is_mapping(value) and all(map(_is_unique_strings, value.values())),
         "an object of lists",
     ),
-    "type": (_is_type, "array, boolean, integer, null, number, object or string, or some of them"),
+    "type": (_is_type, "array, boolean, integer, null, number, object or string, or a list of these"),
 }

@@ -1,4 +1,4 @@
-"""JSON schemas and input checks for tools, from a function's signature or from a schema given by hand."""
+"""Build the JSON schema and input validation of a tool from a function's signature or an existing schema."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tellback.errors import ToolSchemaError
 from tellback.tools.context import ToolContext, current_tool_host
 
 Bind = Callable[[Mapping[str, Any]], tuple[list[Any], dict[str, Any]]]
-"""Checks a call's input and gives the positional and keyword arguments; raises `InvalidInput`."""
+"""Validates a call's input and returns positional and keyword arguments; raises `InvalidInput`."""
 
 
 class InvalidInput(ValueError):
-    """A call's input does not fit the tool's schema; the message is written for the model."""
+    """A call's input does not match the tool's schema. The message is sent to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSignature:
-    """What a function looks like from outside."""
+    """A function's description, JSON schema and input validation."""
 
     description: str
     parameters: dict[str, Any]
@@ -32,14 +32,14 @@ class ToolSignature:
 
 
 def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
-    """Read type hints and docstring of `fn` into a description, a JSON schema and an input check."""
+    """Build a description, JSON schema and input validation from the type hints and docstring of `fn`."""
     from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
     from pydantic.fields import FieldInfo
     from pydantic.json_schema import PydanticJsonSchemaWarning
     from pydantic_core import PydanticUndefined
 
     if inspect.isclass(fn):
-        raise ToolSchemaError(f"{name!r} is a class: pass a function that makes what the model asks for.")
+        raise ToolSchemaError(f"{name!r} is a class: pass a function that creates the object.")
     parameter_descriptions, description = _parse_docstring(fn)
     parameters = inspect.signature(fn).parameters
     hints = _resolve_hints(fn, name)
@@ -53,19 +53,19 @@ def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
     for index, (param_name, parameter) in enumerate(parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
             raise ToolSchemaError(
-                f"Tool {name!r}: *{param_name} cannot be described to a model; take a list parameter instead."
+                f"Tool {name!r}: *{param_name} cannot be described to a model; use a list parameter instead."
             )
         if parameter.kind is parameter.VAR_KEYWORD:
             extra = "allow"
             continue
         if index == 0 and param_name == "self":
             raise ToolSchemaError(
-                f"Tool {name!r} is a method without its object: pass the bound method, as in tools=[thing.{name}]."
+                f"Tool {name!r} is an unbound method: pass the bound method, as in tools=[thing.{name}]."
             )
         annotation = hints.get(param_name, Any)
         if annotation is ToolContext:
             if parameter.kind is parameter.POSITIONAL_ONLY:
-                raise ToolSchemaError(f"Tool {name!r}: {param_name!r} is a ToolContext; it cannot be positional only.")
+                raise ToolSchemaError(f"Tool {name!r}: {param_name!r} is a ToolContext and cannot be positional-only.")
             injected.append(parameter)
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
@@ -74,7 +74,7 @@ def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
             annotation, default = Annotated[annotation, default], default.get_default()
             default = ... if default is PydanticUndefined else default
             checked_defaults.add(field_name)
-        elif default is ...:  # the default may be in the annotation, where Python does not see it
+        elif default is ...:  # the default may be in an Annotated Field
             default = next((m.default for m in getattr(annotation, "__metadata__", ()) if _has_default(m)), ...)
             checked_defaults.add(field_name)
         _validate_annotation(annotation, param_name, name)
@@ -86,7 +86,7 @@ def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
 
     model: type[BaseModel] = create_model(f"{name}_input", __config__=ConfigDict(extra=extra), **fields)
     with warnings.catch_warnings():
-        # A default that is no JSON (a sentinel, a client) is left out of the schema, which is all it should be.
+        # A default that is not JSON, such as a sentinel, is intentionally omitted from the schema.
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
         schema = strip_titles(model.model_json_schema(by_alias=True))
     schema.setdefault("properties", {})
@@ -101,7 +101,7 @@ def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
         for parameter in injected:
             host = current_tool_host()
             if host is None:
-                raise InvalidInput(f"{name} takes a ToolContext, so only an Agent can run it")
+                raise InvalidInput(f"{name} requires a ToolContext, so only an Agent can run it")
             kwargs[parameter.name] = host.tool_context()
         set_fields = checked.model_fields_set
         for field_name, parameter in parameters_by_field.items():
@@ -122,7 +122,7 @@ def _has_default(metadata: Any) -> bool:
 
 
 def build_binder(schema: Mapping[str, Any], name: str) -> Bind:
-    """An input check for a JSON schema written by hand or sent by another program."""
+    """Build the input validation for an existing JSON schema."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError, best_match
     from referencing import Registry
@@ -131,7 +131,7 @@ def build_binder(schema: Mapping[str, Any], name: str) -> Bind:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         raise ToolSchemaError(f"Tool {name!r}: its parameters are not a valid JSON schema: {error.message}.") from error
-    validator = Draft202012Validator(schema, registry=Registry())  # a reference elsewhere is not fetched
+    validator = Draft202012Validator(schema, registry=Registry())  # do not fetch external references
 
     def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         problem = best_match(validator.iter_errors(values))
@@ -144,7 +144,7 @@ def build_binder(schema: Mapping[str, Any], name: str) -> Bind:
 
 
 def format_validation_error(error: Any) -> str:
-    """A pydantic ValidationError in one line per problem, for a model or a person to act on."""
+    """Format the problems of a pydantic ValidationError, separated by semicolons."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False, include_input=True):
         where = ".".join(str(step) for step in problem["loc"]) or "(whole value)"
@@ -156,7 +156,7 @@ def format_validation_error(error: Any) -> str:
 
 
 def strip_titles(schema: Any) -> Any:
-    """The schema without pydantic's generated titles, which only cost tokens."""
+    """Remove the titles that pydantic generates, which only cost tokens."""
     if isinstance(schema, list):
         return [strip_titles(item) for item in schema]
     if not isinstance(schema, dict):
@@ -178,7 +178,7 @@ def _resolve_hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
     target: Any = inspect.unwrap(fn if inspect.isroutine(fn) else type(fn).__call__)
     while isinstance(fn, functools.partial):
         fn = target = fn.func
-    # What a tool returns is not described to the model, so that hint need not be resolvable.
+    # The return type is not described to the model, so it need not be resolvable.
     annotations = {key: value for key, value in getattr(target, "__annotations__", {}).items() if key != "return"}
     holder = types.SimpleNamespace(__annotations__=annotations)
     global_names = getattr(target, "__globals__", {})
@@ -196,9 +196,9 @@ def _resolve_hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _enclosing_locals(fn: Any) -> dict[str, Any]:
-    """The local names of the function in which `fn` was defined, if it is still running.
+    """Return the local variables of the function in which `fn` was defined, if it is still running.
 
-    Under `from __future__ import annotations` hints are text, and may name a type that is local to that function.
+    With `from __future__ import annotations`, hints are strings that may refer to a type local to that function.
     """
     outer = str(getattr(fn, "__qualname__", "")).rpartition(".<locals>.")[0]
     frame = inspect.currentframe() if outer else None
@@ -217,13 +217,13 @@ def _validate_annotation(annotation: Any, parameter: str, name: str) -> None:
         TypeAdapter(annotation).json_schema()
     except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError) as error:
         raise ToolSchemaError(
-            f"Tool {name!r}: no JSON schema can be made for parameter {parameter!r} of type {annotation!r}."
+            f"Tool {name!r}: parameter {parameter!r} of type {annotation!r} has no JSON schema."
             " Use JSON-like types, dataclasses or pydantic models."
         ) from error
 
 
 def _parse_docstring(fn: Callable[..., Any]) -> tuple[dict[str, str], str]:
-    """Descriptions of the parameters, and of the function."""
+    """Return the parameter descriptions and the function's description."""
     text = inspect.getdoc(fn) or ""
     if not text:
         return {}, ""

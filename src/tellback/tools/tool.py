@@ -16,8 +16,8 @@ from tellback.tools.schema import Bind, ToolSignature, build_binder, read_signat
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
-# A signature takes a millisecond to read, so it is read once per function. It must not hold the function itself, nor
-# the object behind a method, or neither would ever be freed.
+# Reading a signature takes a millisecond, so it is cached per function. A cached signature must not reference the
+# function or a method's object: then neither would ever be freed.
 _signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], ToolSignature]] = WeakKeyDictionary()
 
 
@@ -25,9 +25,9 @@ _signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], ToolSignature]] = Wea
 class Tool:
     """A function a model may call, with the JSON schema of its input.
 
-    Make one with `@tool` or `Tool.from_fn`; or, for a schema of your own, `Tool(name, description, parameters, fn)`
-    with a function that takes the input's properties as keyword arguments. `timeout` is in seconds.
-    A tool that `requires_approval` is not run by the loop: the loop stops and hands the call back.
+    Create one with `@tool` or `Tool.from_fn`. For a custom schema, use `Tool(name, description, parameters, fn)` with
+    a function that accepts the input's properties as keyword arguments. `timeout` is in seconds. If a tool
+    `requires_approval`, the loop does not run it, but stops and returns the call.
 
     >>> def add(x: int, y: int) -> int:
     ...     "Add two numbers."
@@ -47,9 +47,7 @@ class Tool:
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
-            raise ToolSchemaError(
-                f"{self.name!r} cannot be a tool's name: providers take 1 to 64 letters, digits, '_' and '-'."
-            )
+            raise ToolSchemaError(f"{self.name!r} is not a valid tool name: use 1 to 64 letters, digits, '_' and '-'.")
         if self.bind is None:
             object.__setattr__(self, "bind", build_binder(self.parameters, self.name))
         object.__setattr__(self, "is_async", is_async_function(self.fn))
@@ -64,7 +62,7 @@ class Tool:
         timeout: float | None = None,
         requires_approval: bool = False,
     ) -> Tool:
-        """Make a tool of a function, its schema read from type hints and docstring.
+        """Create a tool from a function, with the schema from its type hints and docstring.
 
         >>> Tool.from_fn(len, name="length", description="How long a list is.").name
         'length'
@@ -88,16 +86,16 @@ class Tool:
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
-        """The same as `parameters`."""
+        """An alias of `parameters`."""
         return self.parameters
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as if it were not a tool."""
+        """Call the function directly."""
         return self.fn(*args, **kwargs)
 
 
 class ToolFields(TypedDict, total=False):
-    """What `@tool` takes: see `Tool`."""
+    """The arguments of `@tool`; see `Tool`."""
 
     name: str | None
     description: str | None
@@ -126,7 +124,7 @@ def tool(
 
 
 def as_tool(entry: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is, or one made of a plain function."""
+    """Return a tool unchanged, or convert a function to a tool."""
     if isinstance(entry, Tool):
         return entry
     if not callable(entry):
@@ -145,14 +143,12 @@ def _cached_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
 
 
 def tools_by_name(entries: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """Tools keyed by name; two with one name are an error, since the model could not tell them apart."""
+    """Return the tools by name; two different tools with the same name raise `ConfigurationError`."""
     found: dict[str, Tool] = {}
     for entry in entries:
         converted = as_tool(entry)
         if converted.name in found and found[converted.name].fn != converted.fn:
-            raise ConfigurationError(
-                f"Two tools are called {converted.name!r}; give one another name with @tool(name=...)."
-            )
+            raise ConfigurationError(f"Two tools are named {converted.name!r}: rename one with @tool(name=...).")
         found[converted.name] = converted
     return found
 
@@ -165,7 +161,7 @@ def _function_name(fn: Callable[..., Any]) -> str:
 
 
 def is_async_function(fn: Any) -> bool:
-    """Whether calling it gives an awaitable: of a coroutine function, an object with such a call, or a partial."""
+    """Whether a call returns an awaitable: for coroutine functions, objects with an async `__call__`, and partials."""
     fn = _unwrap_partial(fn)
     return inspect.iscoroutinefunction(fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn))  # noqa: B004
 

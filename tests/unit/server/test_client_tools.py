@@ -115,7 +115,7 @@ def test_the_total_size_of_all_schemas_is_limited() -> None:
 
 
 def test_an_invalid_schema_is_reported_with_its_tool() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"'lookup' are not a valid JSON schema: 'type' is array, boolean"):
+    with pytest.raises(InvalidArgumentError, match=r"'lookup' are not a valid JSON schema: 'type' must be array"):
         build_client_tools([tool({"type": [{"a": number} for number in range(900)]})])
     nested: dict[str, Any] = {}
     for _ in range(900):

@@ -1,4 +1,4 @@
-"""Functions in threads: how many at once, what becomes of those that hang, and that they keep nothing and nobody."""
+"""Running functions in threads: concurrency, hanging functions, errors and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def wait_until(is_so: Callable[[], bool]) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(most=st.integers(1, 5), calls=st.integers(1, 25))
-async def test_every_call_is_answered_and_no_more_run_at_once_than_may(most: int, calls: int) -> None:
+async def test_every_call_returns_and_concurrency_is_limited(most: int, calls: int) -> None:
     threads, lock = ThreadPool(most, idle_seconds=0.01), threading.Lock()
     running = peak = 0
 
@@ -50,7 +50,7 @@ async def test_every_call_is_answered_and_no_more_run_at_once_than_may(most: int
     assert peak <= most
 
 
-async def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
+async def test_a_thread_is_reused_and_ends_after_the_idle_timeout() -> None:
     threads = ThreadPool(idle_seconds=0.05)
     found = {await threads.run(threading.current_thread) for _ in range(20)}
     assert len(found) == 1
@@ -60,7 +60,7 @@ async def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
     assert await threads.run(threading.current_thread) is not thread
 
 
-async def test_those_that_hang_take_no_place_once_nobody_waits_for_them() -> None:
+async def test_abandoned_hanging_functions_free_their_slots() -> None:
     threads, release = ThreadPool(max_threads=2, idle_seconds=0.01), threading.Event()
     hanging = [asyncio.create_task(threads.run(release.wait)) for _ in range(2)]
     queued = asyncio.create_task(threads.run(int, "7"))
@@ -73,7 +73,7 @@ async def test_those_that_hang_take_no_place_once_nobody_waits_for_them() -> Non
     release.set()
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_never_runs() -> None:
+async def test_a_call_cancelled_in_the_queue_never_runs() -> None:
     threads, release = ThreadPool(max_threads=1, idle_seconds=0.01), threading.Event()
     called: list[int] = []
     went_on = threading.Event()
@@ -96,7 +96,7 @@ class Odd(BaseException):
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), Odd(), asyncio.CancelledError()])
-async def test_what_is_raised_comes_to_whoever_waits(error: BaseException) -> None:
+async def test_exceptions_are_raised_in_the_waiting_task(error: BaseException) -> None:
     def work() -> None:
         raise error
 
@@ -105,7 +105,7 @@ async def test_what_is_raised_comes_to_whoever_waits(error: BaseException) -> No
     assert caught.value is error or isinstance(error, asyncio.CancelledError)
 
 
-async def test_a_function_that_fails_when_nobody_waits_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_error_of_an_abandoned_function_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     threads, release = ThreadPool(idle_seconds=0.01), threading.Event()
 
     def work() -> None:
@@ -125,7 +125,7 @@ async def test_a_function_that_fails_when_nobody_waits_is_in_the_log(caplog: pyt
     assert "too late" in str(record.exc_info[1])
 
 
-async def test_neither_arguments_nor_results_nor_errors_are_held_when_it_is_over() -> None:
+async def test_finished_calls_release_arguments_results_and_errors() -> None:
     class Thing:
         def fail(self) -> None:
             raise ValueError(self)
@@ -144,7 +144,7 @@ async def test_neither_arguments_nor_results_nor_errors_are_held_when_it_is_over
         gc.enable()
 
 
-async def test_when_no_thread_can_be_started_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_to_start_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -156,7 +156,7 @@ async def test_when_no_thread_can_be_started_it_is_said(monkeypatch: pytest.Monk
     assert await threads.run(int, "1") == 1
 
 
-async def test_sync_tools_that_hang_keep_no_others_from_running() -> None:
+async def test_hanging_sync_tools_do_not_block_other_tools() -> None:
     release = threading.Event()
 
     @tool(timeout=0.01)
@@ -192,7 +192,7 @@ print(asyncio.run(dispatch(ToolCall("c", "hang"), [hang])).content)
 """
 
 
-def test_a_tool_that_hangs_does_not_keep_the_process_from_ending() -> None:
+def test_a_hanging_tool_does_not_keep_the_process_alive() -> None:
     assert run_script(HANGS).strip() == "hang did not finish within 0.05 seconds."
 
 
@@ -213,7 +213,7 @@ asyncio.run(main())
 """
 
 
-def test_what_is_still_being_done_at_the_end_has_a_moment_to_finish() -> None:
+def test_running_functions_get_a_grace_period_at_exit() -> None:
     assert run_script(WRITES).strip() == "written"
 
 
@@ -230,12 +230,12 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_process_has_threads_of_its_own() -> None:
+def test_a_forked_process_gets_a_new_thread_pool() -> None:
     code = FORKS if sys.version_info < (3, 12) else "import warnings\nwarnings.simplefilter('ignore')\n" + FORKS
     assert run_script(code).strip() == "7"
 
 
-def test_it_serves_one_event_loop_after_the_other() -> None:
+def test_the_pool_works_with_consecutive_event_loops() -> None:
     threads = ThreadPool()
 
     async def main() -> Any:

@@ -1,4 +1,4 @@
-"""Tools: schemas from signatures, checked input, dispatch that never raises."""
+"""Tools: schemas from signatures, input validation, and dispatch that never raises."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def run_tool(fn: Any, **input: Any) -> ToolResult:
     return await dispatch(ToolCall("c1", as_tool(fn).name, input), [fn])
 
 
-def test_the_schema_says_what_hints_and_docstring_say() -> None:
+def test_the_schema_is_built_from_hints_and_docstring() -> None:
     built = Tool.from_fn(book)
     assert built.description == "Book a flight.\n\nThe seat is held for a day."
     properties = built.parameters["properties"]
@@ -96,7 +96,7 @@ def test_every_common_docstring_style_is_read(doc: str) -> None:
     assert built.parameters["properties"]["x"]["description"] == "The x."
 
 
-async def test_values_arrive_in_their_types() -> None:
+async def test_input_values_are_converted_to_the_parameter_types() -> None:
     result = await run_tool(
         book, passenger={"name": "Ada", "bags": [{"kilos": "7.5"}]}, day="2026-12-01", seat="window", note="veg"
     )
@@ -122,7 +122,7 @@ async def test_parameters_may_have_awkward_names_and_kinds() -> None:
     assert result.content == "1 s m 1 T {'extra': 2}"
 
 
-async def test_defaults_are_the_functions_own() -> None:
+async def test_default_values_come_from_the_function() -> None:
     marker = object()
 
     def ask(x: Any = marker) -> str:
@@ -131,7 +131,7 @@ async def test_defaults_are_the_functions_own() -> None:
     assert (await run_tool(ask)).content == "default"
 
 
-async def test_methods_partials_and_callables_are_tools_too() -> None:
+async def test_methods_partials_and_callables_can_be_tools() -> None:
     class Counter:
         def __init__(self) -> None:
             self.total = 0
@@ -173,7 +173,7 @@ async def test_wrong_input_is_an_error_result_and_the_function_is_not_called(inp
     assert called == []
 
 
-async def test_an_unknown_tool_is_an_error_result_that_names_the_known_ones() -> None:
+async def test_an_unknown_tool_is_an_error_result_that_lists_the_known_ones() -> None:
     result = await dispatch(ToolCall("c1", "delete_all", {}), [book])
     assert result == ToolResult(
         "c1", "There is no tool called 'delete_all'. Available tools: book.", is_error=True, name="delete_all"
@@ -189,7 +189,7 @@ async def test_a_failing_tool_is_an_error_result_and_its_traceback_is_logged(cap
     assert "disk full" in caplog.text
 
 
-async def test_a_tool_that_takes_too_long_is_stopped() -> None:
+async def test_a_tool_that_exceeds_its_timeout_is_an_error_result() -> None:
     cancelled = asyncio.Event()
 
     @tool(timeout=0.05)
@@ -227,7 +227,7 @@ async def test_sync_functions_run_off_the_event_loop_with_the_callers_context() 
     assert (await run_tool(look)).content == '[true,"ada"]'
 
 
-async def test_calls_run_at_the_same_time_and_answer_in_order() -> None:
+async def test_calls_run_concurrently_and_results_keep_their_order() -> None:
     arrived: list[int] = []
     together = asyncio.Event()
 
@@ -273,7 +273,7 @@ async def test_cancelling_cancels_running_tools() -> None:
         ({"g": "ü"}, '{"g":"ü"}'),
     ],
 )
-async def test_what_a_tool_returns_becomes_text(value: Any, content: str) -> None:
+async def test_returned_values_are_converted_to_text(value: Any, content: str) -> None:
     async def give() -> Any:
         return value
 
@@ -281,7 +281,7 @@ async def test_what_a_tool_returns_becomes_text(value: Any, content: str) -> Non
     assert (result.content, result.value) == (content, value)
 
 
-async def test_a_tool_may_return_parts_or_its_own_result() -> None:
+async def test_a_tool_may_return_message_parts_or_a_tool_result() -> None:
     picture = image_part(data=b"x", mime="image/png", name="a.png")
 
     async def show() -> Any:
@@ -295,7 +295,7 @@ async def test_a_tool_may_return_parts_or_its_own_result() -> None:
     assert await run_tool(refuse) == ToolResult("c1", "Not now.", is_error=True, name="refuse")
 
 
-async def test_what_is_not_json_is_an_error_result() -> None:
+async def test_a_value_that_is_not_json_is_an_error_result() -> None:
     loop: list[Any] = []
     loop.append(loop)
 
@@ -304,10 +304,10 @@ async def test_what_is_not_json_is_an_error_result() -> None:
 
     result = await run_tool(give)
     assert result.is_error
-    assert "not JSON" in result.content
+    assert "cannot be converted to JSON" in result.content
 
 
-def test_a_schema_that_cannot_be_made_names_the_parameter() -> None:
+def test_schema_errors_contain_the_parameter_name() -> None:
     def send(where: socket.socket) -> None: ...
 
     with pytest.raises(ToolSchemaError, match=r"'send'.*parameter 'where'"):
@@ -331,17 +331,17 @@ def test_a_schema_that_cannot_be_made_names_the_parameter() -> None:
         Tool.from_fn(book, name="book a flight")
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
+def test_two_tools_with_the_same_name_are_rejected() -> None:
     def other() -> None: ...
 
-    with pytest.raises(ConfigurationError, match="Two tools are called 'book'"):
+    with pytest.raises(ConfigurationError, match="Two tools are named 'book'"):
         tools_by_name([book, Tool.from_fn(other, name="book")])
     assert list(tools_by_name([book, book])) == ["book"]
     with pytest.raises(ConfigurationError, match="not a tool"):
         tools_by_name(["book"])  # type: ignore[list-item]
 
 
-async def test_a_default_written_as_a_field_is_a_default() -> None:
+async def test_a_field_default_is_used() -> None:
     def pick(x: int = pydantic.Field(ge=1), y: int = pydantic.Field(5, description="The y.")) -> list[int]:
         return [x, y]
 
@@ -353,7 +353,7 @@ async def test_a_default_written_as_a_field_is_a_default() -> None:
     assert (await run_tool(pick, x=0)).is_error
 
 
-async def test_a_default_inside_the_annotation_is_a_default() -> None:
+async def test_a_default_in_an_annotated_field_is_used() -> None:
     def pick(x: Annotated[int, pydantic.Field(default=5, ge=1)]) -> int:
         return x
 
@@ -362,7 +362,7 @@ async def test_a_default_inside_the_annotation_is_a_default() -> None:
     assert (await run_tool(pick, x=0)).is_error
 
 
-async def test_nothing_a_tool_returns_or_raises_breaks_dispatch() -> None:
+async def test_dispatch_handles_any_returned_value_or_exception() -> None:
     class Awkward(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -394,7 +394,7 @@ def test_a_class_is_not_a_tool() -> None:
         Tool.from_fn(Bag)
 
 
-async def test_a_sync_tool_may_raise_what_a_future_cannot_carry() -> None:
+async def test_a_sync_tool_may_raise_stop_iteration() -> None:
     def exhausted() -> int:
         return next(iter([]))
 
@@ -403,7 +403,7 @@ async def test_a_sync_tool_may_raise_what_a_future_cannot_carry() -> None:
     assert "StopIteration" in result.content
 
 
-async def test_a_tool_whose_own_task_was_cancelled_has_failed_and_the_run_goes_on() -> None:
+async def test_a_cancelled_task_inside_a_tool_is_an_error_result() -> None:
     async def inner() -> None:
         task = asyncio.create_task(asyncio.sleep(30))
         task.cancel()
@@ -412,7 +412,7 @@ async def test_a_tool_whose_own_task_was_cancelled_has_failed_and_the_run_goes_o
     assert "CancelledError" in (await run_tool(inner)).content
 
 
-async def test_a_check_that_breaks_is_an_error_result() -> None:
+async def test_a_failing_input_validation_is_an_error_result() -> None:
     def take(x: Annotated[str, pydantic.AfterValidator({}.__getitem__)]) -> str:
         return x
 
@@ -421,14 +421,14 @@ async def test_a_check_that_breaks_is_an_error_result() -> None:
     assert "KeyError" in result.content
 
 
-async def test_keys_that_json_does_not_know_are_converted() -> None:
+async def test_non_string_keys_are_converted() -> None:
     async def give() -> Any:
         return {datetime.date(2026, 1, 2): 5}
 
     assert (await run_tool(give)).content == '{"2026-01-02":5}'
 
 
-def test_a_method_without_its_object_is_refused() -> None:
+def test_an_unbound_method_is_rejected() -> None:
     class Shop:
         def sell(self, item: str) -> str:
             """Sell."""
@@ -439,14 +439,14 @@ def test_a_method_without_its_object_is_refused() -> None:
     assert list(Tool.from_fn(Shop().sell).parameters["properties"]) == ["item"]
 
 
-def test_what_a_tool_returns_need_not_be_resolvable() -> None:
+def test_the_return_annotation_need_not_be_resolvable() -> None:
     def give(x: int) -> None: ...
 
     give.__annotations__["return"] = "OnlyForTypeCheckers"
     assert Tool.from_fn(give).parameters["required"] == ["x"]
 
 
-def test_functions_and_objects_made_into_tools_can_be_freed() -> None:
+def test_functions_and_objects_of_tools_are_garbage_collected() -> None:
     class Thing:
         def look(self) -> str:
             """Look."""
@@ -475,7 +475,7 @@ async def test_types_local_to_the_function_that_defines_the_tool_are_found() -> 
         city: str
 
     def send(to: Address) -> str:
-        """Send."""
+        """Send to a place."""
         return to.city
 
     assert "Address" in Tool.from_fn(send).parameters["$defs"]
@@ -497,7 +497,7 @@ SCHEMA = {
 }
 
 
-async def test_a_schema_written_by_hand_is_checked_too() -> None:
+async def test_input_is_validated_against_a_custom_schema() -> None:
     async def weather(**input: Any) -> str:
         return f"{input}"
 
@@ -511,12 +511,12 @@ async def test_a_schema_written_by_hand_is_checked_too() -> None:
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5)))
-def test_no_input_whatsoever_makes_dispatch_raise(input: dict[str, Any]) -> None:
+def test_dispatch_never_raises_for_any_input(input: dict[str, Any]) -> None:
     result = asyncio.run(dispatch(ToolCall("c", "book", input), [book]))
     assert result.is_error
 
 
-async def test_a_schema_that_points_elsewhere_is_not_fetched() -> None:
+async def test_external_schema_references_are_not_fetched() -> None:
     schema = {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:1/schema.json"}}}
     tool_ = Tool("look", "Looks.", schema, lambda x: x)
     result = await dispatch(ToolCall("c1", "look", {"x": 1}), [tool_])
@@ -524,7 +524,7 @@ async def test_a_schema_that_points_elsewhere_is_not_fetched() -> None:
     assert "Unresolvable" in result.content
 
 
-async def test_a_tool_can_know_which_call_it_serves() -> None:
+async def test_a_tool_can_read_the_current_call() -> None:
     async def which() -> str:
         await asyncio.sleep(0)
         call = current_call()

@@ -1,7 +1,6 @@
-"""The tools of MCP servers, as tools a model may call here.
+"""MCP client: use the tools of MCP servers as Tellback tools.
 
-`server` keeps the connection, over `stdio` or `http`; `tool_list` validates what it offers. Agents, specs and
-applications import this.
+`server` manages the connection over `stdio` or `http`; `tool_list` validates the tools that a server lists.
 """
 
 from tellback.tools.mcp.server import McpServer, mcp_tools

@@ -1,4 +1,4 @@
-"""One connection to a server, in a task of its own: the SDK's sessions must be left by the task that entered them."""
+"""One connection to a server, in a separate task: an SDK session must be exited by the task that entered it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ from tellback.tools.mcp.transport import ConnectionBroken, HttpTransport, McpTra
 log = logging.getLogger("tellback.tools.mcp")
 
 MAX_PAGES = 100
-CLOSE_STDIO_SECONDS = 10.0  # it may take 7 to end a process that does not want to
+CLOSE_STDIO_SECONDS = 10.0  # stopping an unresponsive process may take 7 seconds
 CLOSE_HTTP_SECONDS = 3.0
 
 
 T = TypeVar("T")
-_ANSWER_ADAPTER: TypeAdapter[Any] = TypeAdapter(
-    dict[str, Any]
-)  # the session has checked it before; this keeps it as it came
+_ANSWER_ADAPTER: TypeAdapter[Any] = TypeAdapter(dict[str, Any])  # the session has validated the answer already
 
 
 class McpConnection:
@@ -59,7 +57,7 @@ class McpConnection:
         self._listing: ToolListing | None = None
         self._listing_version = 0
         self._listing_task: asyncio.Task[ToolListing] | None = None
-        # In a context of its own: nothing of whoever connects first, such as a user or a trace, reaches the server.
+        # An empty context: the connection must not inherit the user or trace of the first caller.
         self._session_task = asyncio.create_task(self._run_session(), context=contextvars.Context())
 
     @property
@@ -67,7 +65,7 @@ class McpConnection:
         return self._session is not None and not self._transport.ended.is_set()
 
     async def wait_open(self) -> None:
-        """Wait until it can be used; raises `McpError` when it cannot, or not in time."""
+        """Wait until the connection is open; raise `McpError` if it fails or times out."""
         try:
             async with asyncio.timeout(self._options.connect_timeout):
                 await self._open_event.wait()
@@ -82,7 +80,7 @@ class McpConnection:
             )
 
     async def close(self) -> None:
-        """End the session and what carries it, in a bounded time."""
+        """Close the session and its transport within a bounded time."""
         if self._session is None:
             self._session_task.cancel()
         self._transport.ended.set()
@@ -94,23 +92,24 @@ class McpConnection:
         await finish_tasks(list(self._requests), 1)
 
     async def listing(self) -> ToolListing:
-        """The tools: as listed before where the server tells of changes and told of none, else listed anew."""
+        """Return the tools: from the cache if the server announces changes and has announced none, else list again."""
         version = self._transport.tool_changes
         if self._listing is not None and self._notifies_changes and self._listing_version >= version:
             return self._listing
         found = await self._refresh_listing()
-        # It may have been asked for before the last change, by somebody else.
+        # The shared request may have started before the last change.
         return found if self._listing_version >= version else await self._refresh_listing()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The server's answer to a call, made once and never again."""
-        if self._listing is None:  # some servers want header fields that only their list tells of
+        """Call a tool once, without retries, and return the server's answer."""
+        if self._listing is None:  # some servers require header fields that only their list describes
             await self.listing()
         return await self._send_request(self._call_tool(tool, arguments), self._options.call_timeout, tool)
 
     @property
     def _notifies_changes(self) -> bool:
-        # Over HTTP they are told on a stream that may break unseen; from protocol 2026-07-28 on, to subscribers only.
+        # Over HTTP, changes are announced on a stream that may break unnoticed, and since protocol 2026-07-28 only to
+        # subscribers.
         session = self._session
         if not isinstance(self._target, StdioTarget) or session is None or session.initialize_result is None:
             return False
@@ -126,7 +125,7 @@ class McpConnection:
                 self._open_event.set()
                 await self._transport.ended.wait()
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001
-            # A transport may fail with anything; whoever waits is told, and later failures are logged.
+            # A transport may raise anything: waiting callers get the error, and later errors are logged.
             self._failure = error
             if self._session is not None:
                 log.warning("MCP server %r: the connection broke: %s", self._server, _format_reason(error))
@@ -135,13 +134,13 @@ class McpConnection:
             self._open_event.set()
 
     async def _filter_answer(self, method: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """The SDK throws a whole page away for one wrong entry, and reads any number of blocks."""
+        """Filter answers before the SDK, which drops a whole page for one bad entry and reads unlimited blocks."""
         if method == "tools/list" and isinstance(answer.get("tools"), list):
             return await asyncio.to_thread(self._pages.filter_page, answer)
         return limit_blocks(answer) if method == "tools/call" else answer
 
     async def _refresh_listing(self) -> ToolListing:
-        """A new listing, which all share who ask for it meanwhile, and which goes on when one of them gives up."""
+        """Fetch a new listing. Concurrent callers share one request, which survives the cancellation of a caller."""
         if self._listing_task is None:
             self._listing_task = asyncio.create_task(self._fetch_listing(), context=contextvars.Context())
             self._listing_task.add_done_callback(self._on_listing_done)
@@ -150,7 +149,7 @@ class McpConnection:
     def _on_listing_done(self, task: asyncio.Task[ToolListing]) -> None:
         self._listing_task = None
         if not task.cancelled():
-            task.exception()  # all who waited may be gone
+            task.exception()  # retrieve it, because all waiting callers may be gone
 
     async def _fetch_listing(self) -> ToolListing:
         version = self._transport.tool_changes
@@ -175,11 +174,11 @@ class McpConnection:
                 raise
             tools.extend(_to_tool_info(tool) for tool in page.tools)
             dropped = set(pages.usable_names) - {tool.name for tool in page.tools}
-            pages.refused += [RefusedTool(name, "its x-mcp-header annotations are wrong") for name in sorted(dropped)]
+            pages.refused += [RefusedTool(name, "its x-mcp-header annotations are invalid") for name in sorted(dropped)]
             cursor = page.next_cursor
             if not cursor:
                 return ToolListing(tuple(tools), tuple(pages.refused))
-        raise ToolListTooLarge(f"its list of tools does not end: it was stopped after {MAX_PAGES} pages")
+        raise ToolListTooLarge(f"its list of tools has more than {MAX_PAGES} pages")
 
     async def _call_tool(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         session = self._require_session()
@@ -189,31 +188,31 @@ class McpConnection:
         except MCPError as error:
             if error.code != types.HEADER_MISMATCH:
                 raise
-            await self._refresh_listing()  # the server did nothing, as its list has changed since we read it
+            await self._refresh_listing()  # the server rejected the call, because its list has changed
             answer = await session.send_request(request, _ANSWER_ADAPTER)
         if answer.get("resultType") == "input_required":
-            raise self._error(f"{tool} asks for more than its arguments, which cannot be given here.")
+            raise self._error(f"{tool} requests further user input, which is not supported.")
         return dict(answer)
 
     async def _send_request(
         self, request: Coroutine[Any, Any, T], seconds: float, label: str, *, is_repeatable: bool = False
     ) -> T:
-        """The outcome of a request, with all other errors as ours."""
+        """Run a request and convert its errors to `McpError`."""
         try:
             return await self._run_with_timeout(request, seconds)
         except TimeoutError:
             warning = "" if is_repeatable else " It may still take effect."
             raise self._error(f"{label} was not answered within {seconds:g} seconds.{warning}") from None
         except MCPError as error:
-            raise self._error(f"{label} was refused: {error.message:.1000} (code {error.code}).") from error
+            raise self._error(f"{label} was rejected: {error.message:.1000} (code {error.code}).") from error
         except ConnectionBroken as error:
             if not error.was_sent and not self._transport.ended.is_set():
-                raise self._error(f"it cannot be connected: {error}. Nothing was called.") from error
+                raise self._error(f"it cannot be connected: {error}. The call was not sent.") from error
             if is_repeatable or not error.was_sent:
                 raise SessionLost from error
             raise self._error(
-                f"the connection broke while {label} was running: {error}. It may or may not have taken effect,"
-                " and was not repeated; the next call connects again."
+                f"the connection broke while {label} was running: {error}. It may or may not have taken effect, and was"
+                " not repeated; the next call reconnects."
             ) from error
         except ToolListTooLarge as error:
             raise self._error(f"{error}.") from error
@@ -222,7 +221,7 @@ class McpConnection:
             raise self._error(f"the answer to {label} cannot be read: {problem:.200}.") from error
 
     async def _run_with_timeout(self, request: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Run a request in a task that can be left behind: ending it may itself take a while."""
+        """Run a request in a separate task, because cancelling it may take a while."""
         task = start_task(request, self._requests)
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -233,7 +232,7 @@ class McpConnection:
             task.cancel()
             raise TimeoutError
         if task.cancelled():
-            raise ConnectionBroken("it was closed")
+            raise ConnectionBroken("the connection was closed")
         return task.result()
 
     def _require_session(self) -> ClientSession:
@@ -246,7 +245,7 @@ class McpConnection:
 
 
 async def _negotiate(session: ClientSession) -> None:
-    """The newest protocol both sides know; older servers do not know the question, and are greeted the old way."""
+    """Negotiate the newest common protocol; older servers do not support discovery and get an initialize request."""
     try:
         await session.discover()
     except (MCPError, ValidationError, RuntimeError):
@@ -255,7 +254,7 @@ async def _negotiate(session: ClientSession) -> None:
         except MCPError as error:
             if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise
-            await session.discover()  # it was slow to start, and has read the question since
+            await session.discover()  # it started slowly and supports discovery after all
 
 
 def _to_tool_info(tool: types.Tool) -> McpToolInfo:
@@ -267,7 +266,7 @@ def _format_reason(error: BaseException | None) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if error is None:
-        return "it was closed"
+        return "the connection was closed"
     if isinstance(error, MCPError):
         return error.message[:1_000].rstrip(".: ")
     text = str(error) if isinstance(error, ConnectionBroken) else f"{type(error).__name__}: {error}"

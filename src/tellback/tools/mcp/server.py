@@ -1,4 +1,4 @@
-"""`McpServer`: the tools of an MCP server, its options and lifecycle."""
+"""`McpServer`: the options, lifecycle and tools of an MCP server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tellback.tools.mcp")
 
 ApprovalRule = bool | Collection[str] | Callable[[McpToolInfo], bool]
-"""Which tools need approval: all or none, those named as the server names them, or those a function picks."""
+"""Which tools require approval: all or none, a list of the server's tool names, or a function that decides."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 
@@ -46,7 +46,7 @@ CLOSE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class StdioTarget:
-    """A server to start as a child process and to talk to over its standard input and output."""
+    """A server to run as a child process, connected through its standard input and output."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -56,25 +56,25 @@ class StdioTarget:
     def __post_init__(self) -> None:
         for name, value in (("command", (self.command,)), ("args", self.args), ("env", _flatten_pairs(self.env))):
             if not all(isinstance(text, str) for text in value):
-                raise InvalidArgumentError(f"{name} cannot be used: pass text only.")
+                raise InvalidArgumentError(f"{name} must contain only strings.")
 
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """A server to talk to over streamable HTTP."""
+    """A server to connect to over streamable HTTP."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.host:
-            raise InvalidArgumentError("The url of an MCP server must be a whole http:// or https:// address.")
+            raise InvalidArgumentError("The url of an MCP server must be a complete http:// or https:// URL.")
         if not all(isinstance(text, str) for text in _flatten_pairs(self.headers)):
-            raise InvalidArgumentError("headers cannot be used: pass a mapping of text to text.")
+            raise InvalidArgumentError("headers must be a mapping of strings to strings.")
 
     @property
     def host(self) -> str:
-        """The name of the machine, or nothing if the url is none."""
+        """The host name, or an empty text for an invalid url."""
         try:
             parts = urlsplit(self.url)
         except (ValueError, TypeError, AttributeError):
@@ -86,7 +86,7 @@ Target = StdioTarget | HttpTarget
 
 
 class SessionLost(Exception):
-    """The request was not done, or may be done again: a new connection can take it."""
+    """The session is lost and the request was not executed or can be repeated, so retry on a new connection."""
 
 
 class McpOptionFields(TypedDict, total=False):
@@ -102,7 +102,7 @@ class McpOptionFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class McpOptions:
-    """Limits in seconds and characters, and the choice of tools."""
+    """Timeouts in seconds, a result limit in characters, and the selection of tools."""
 
     connect_timeout: float = 30
     call_timeout: float = 60
@@ -116,7 +116,7 @@ class McpOptions:
             _validate_number(name, getattr(self, name), is_integer=name == "max_result_chars")
         if self.prefix is not None and not (isinstance(self.prefix, str) and _PREFIX.match(self.prefix)):
             raise InvalidArgumentError(
-                f"prefix={self.prefix!r} cannot start a tool's name: use 1 to 32 letters, digits, '_' and '-'."
+                f"prefix={self.prefix!r} is not a valid prefix: use 1 to 32 letters, digits, '_' and '-'."
             )
         if self.only is not None:
             _validate_names("only", self.only, "a list of names")
@@ -124,22 +124,22 @@ class McpOptions:
             _validate_names("requires_approval", self.requires_approval, "True, False, a list of names, or a function")
 
     def needs_approval(self, tool: McpToolInfo) -> bool:
-        """Whether the loop must stop and ask before it runs the tool."""
+        """Whether the loop must ask for approval before it runs the tool."""
         if isinstance(self.requires_approval, bool):
             return self.requires_approval
         if not callable(self.requires_approval):
             return tool.name in self.requires_approval
         try:
             return bool(self.requires_approval(tool))
-        except Exception as error:  # it is the user's function, and may raise anything
+        except Exception as error:  # user code may raise anything
             raise ConfigurationError(
                 f"requires_approval={self.requires_approval!r} failed for the tool {tool.name!r}:"
-                f" {type(error).__name__}: {error}. It must take an McpToolInfo and return True or False."
+                f" {type(error).__name__}: {error}. It must accept an McpToolInfo and return True or False."
             ) from error
 
 
 def validate_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, if they can be sent; one that cannot would take the whole connection down."""
+    """Return the arguments if they are valid JSON; invalid ones would break the whole connection."""
     try:
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -156,35 +156,35 @@ def _flatten_pairs(pairs: Mapping[str, str] | None) -> tuple[object, ...]:
 def _validate_number(name: str, value: object, *, is_integer: bool) -> None:
     is_number = isinstance(value, int if is_integer else (int, float)) and not isinstance(value, bool)
     if not is_number or not value > 0 or value == math.inf:  # type: ignore[operator]
-        kind = "a whole number" if is_integer else "a number of seconds"
-        raise InvalidArgumentError(f"{name}={value!r} cannot be used: pass {kind}, more than 0.")
+        kind = "an integer" if is_integer else "a number of seconds"
+        raise InvalidArgumentError(f"{name} must be {kind} greater than 0, got {value!r}.")
 
 
 def _validate_names(option: str, names: object, expected: str) -> None:
     if isinstance(names, (str, bytes)) or not isinstance(names, Collection):
-        raise InvalidArgumentError(f"{option}={names!r} cannot be used: pass {expected}.")
+        raise InvalidArgumentError(f"{option} must be {expected}, got {names!r}.")
     if not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"{option}={names!r} holds what is no name: pass {expected}.")
+        raise InvalidArgumentError(f"{option} must be {expected}, got {names!r}, which contains invalid names.")
 
 
 def start_task(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
-    """Run it as one of `tasks`, in a context of its own: nothing of a user or a trace reaches the server."""
+    """Start a task in `tasks` with an empty context, so that no user or trace data reaches the server."""
     task = asyncio.create_task(work, context=contextvars.Context())
     tasks.add(task)
 
     def discard(task: asyncio.Task[T]) -> None:
         tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # all who waited may be gone
+            task.exception()  # retrieve it, because all waiting callers may be gone
 
     task.add_done_callback(discard)
     return task
 
 
 async def finish_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
-    """Wait for the end of tasks, then cancel what is left.
+    """Wait for tasks to finish, then cancel the remaining ones.
 
-    Being cancelled meanwhile does not stop it, and is raised at the end: a child process must not be left behind.
+    A cancellation is raised only at the end, because no child process may be left running.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
@@ -203,11 +203,11 @@ async def finish_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> 
 
 
 class McpServer:
-    """A server of the Model Context Protocol, and its tools as ours.
+    """An MCP server whose tools can be used as Tellback tools.
 
-    Make one with `McpServer.stdio` or `McpServer.http`; use it as `async with server:`, or between `connect()` and
-    `close()`. Several tasks may be inside `async with` at once: the last one to leave closes it. When the connection
-    is lost, the next call connects again; a call that was running is not repeated.
+    Create one with `McpServer.stdio` or `McpServer.http`. Use it with `async with server:`, or between `connect()` and
+    `close()`. Several tasks can be inside `async with` at the same time: the last one to exit closes the connection.
+    If the connection is lost, the next call reconnects; the interrupted call is not repeated.
 
     >>> McpServer.stdio("weather-server", name="weather")
     McpServer('weather')
@@ -238,9 +238,9 @@ class McpServer:
         name: str | None = None,
         **options: Unpack[McpOptionFields],
     ) -> McpServer:
-        """A server that is a program to start.
+        """Create a server that runs as a child process.
 
-        It gets `env` and a few variables such as PATH and HOME, nothing else of this process's environment.
+        Its environment is `env` and a few variables such as PATH and HOME, and no other variables of this process.
         """
         return cls(StdioTarget(command, tuple(args), env, cwd), McpOptions(**options), name or Path(command).name)
 
@@ -253,29 +253,29 @@ class McpServer:
         name: str | None = None,
         **options: Unpack[McpOptionFields],
     ) -> McpServer:
-        """A server that is reached over streamable HTTP; `headers` go with every request."""
+        """Create a server that is reached over streamable HTTP; `headers` are sent with every request."""
         target = HttpTarget(url, headers)
         return cls(target, McpOptions(**options), name or target.host)
 
     @property
     def connected(self) -> bool:
-        """Whether a connection is up, as far as is known."""
+        """Whether a connection is open, as far as this client knows."""
         return self._connection is not None and self._connection.is_alive
 
     @property
     def refused(self) -> tuple[RefusedTool, ...]:
-        """The tools that the last `tools()` left out, with the reasons."""
+        """The tools that the last call of `tools()` rejected, with the reasons."""
         return self._refused
 
     async def connect(self) -> None:
-        """Start or reach the server, until `close()`; nothing happens if that was done before."""
+        """Connect to the server until `close()`; does nothing if it is already connected."""
         await self._open()
         self._stays_open = True
 
     async def close(self) -> None:
-        """End the connection for all who use it, and the server's process if it has one.
+        """Close the connection for all users, and stop the server's process if there is one.
 
-        It may be connected again.
+        The server can be connected again.
         """
         self._validate_loop()
         self._stays_open = False
@@ -291,16 +291,16 @@ class McpServer:
             await finish_tasks(list(self._close_tasks), CLOSE_SECONDS)
 
     async def tools(self) -> list[Tool]:
-        """The server's tools. Those that cannot be used are left out: see `refused`."""
+        """Return the server's tools without unusable ones; see `refused`."""
         listing = await self._with_connection(lambda connection: connection.listing())
         if self._cached_tools is None or self._cached_tools[0] != listing:
             self._cached_tools = listing, self._build_tools(listing)
         return list(self._cached_tools[1])
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Call a tool by the server's own name for it.
+        """Call a tool by the server's name for it.
 
-        Cancelling this cancels the call at the server, and nothing else.
+        Cancellation cancels only this call on the server.
         """
         checked_arguments = validate_arguments(arguments or {})
         answer = await self._with_connection(lambda connection: connection.call(name, checked_arguments))
@@ -330,12 +330,12 @@ class McpServer:
         selected: dict[str, McpToolInfo] = {}
         for info in listing.tools:
             if info.name in selected:
-                refused.append(RefusedTool(info.name, "it is listed twice, and the first is used"))
+                refused.append(RefusedTool(info.name, "it is listed twice, and only the first one is used"))
             elif only is None or info.name in only:
                 selected[info.name] = info
         missing = [name for name in only or () if name not in selected]
         if missing:
-            log.warning("MCP server %r does not offer %s, named in only=...", self.name, ", ".join(map(repr, missing)))
+            log.warning("MCP server %r does not offer %s from only=...", self.name, ", ".join(map(repr, missing)))
         for name, reason in refused:
             log.warning("MCP server %r: tool %r is left out: %s", self.name, name, reason)
         self._refused = tuple(refused)
@@ -356,7 +356,7 @@ class McpServer:
         )
 
     async def _with_connection(self, operation: Callable[[McpConnection], Awaitable[T]]) -> T:
-        """Do it on a live connection; on a new one if the server says that it has forgotten ours."""
+        """Run an operation on the live connection, or on a new one if the server has lost the session."""
         for _ in range(2):
             connection = await self._live_connection()
             try:
@@ -405,7 +405,7 @@ class McpServer:
         if self._loop is None or self._loop is asyncio.get_running_loop():
             return
         if not self._loop.is_closed():
-            raise McpError(self.name, "it is connected in another event loop, and can be used and closed there only.")
+            raise McpError(self.name, "it is connected in another event loop and can only be used and closed there.")
         self._loop = self._connection = self._connect_task = self._cached_tools = None
         self._enter_count, self._stays_open = 0, False
         self._close_tasks.clear()
@@ -428,7 +428,7 @@ class McpServer:
         if self._connect_task is task:
             self._connect_task = None
         if not task.cancelled():
-            task.exception()  # all who waited may be gone
+            task.exception()  # retrieve it: all waiting callers may be gone
 
     def _discard(self, connection: McpConnection) -> None:
         if self._connection is connection:
@@ -451,9 +451,9 @@ def _load_connection_class() -> type[McpConnection]:
 
 @asynccontextmanager
 async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
-    """The tools of several servers in one list; they are connected at the same time, and closed at the end.
+    """Connect to several servers at the same time, yield all their tools in one list, and close them at the end.
 
-    A server that somebody else is inside of, too, stays open until they leave.
+    A server that is also used elsewhere stays open until the last user exits.
     """
     enter_tasks = [asyncio.ensure_future(server.__aenter__()) for server in servers]
     try:
@@ -475,7 +475,7 @@ async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
 
 
 async def _gather_all(work: Any) -> list[Any]:
-    """Every outcome, once all have ended; the first error is raised."""
+    """Return all results after all have finished, or raise the first error."""
     outcomes = await asyncio.gather(*work, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

@@ -1,4 +1,4 @@
-"""Tools that an MCP server lists, as `Tool` values, and the conversion of their schemas and results."""
+"""Validate the tools that an MCP server lists, and convert their schemas and results."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _HINT_NAMES = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHi
 
 
 def limit_blocks(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer to `tools/call` with not more blocks of content than anybody reads."""
+    """Limit the number of content blocks in the answer to `tools/call`."""
     content = answer.get("content")
     if not isinstance(content, list) or len(content) <= MAX_BLOCKS:
         return answer
-    note = {"type": "text", "text": f"[cut: the first {MAX_BLOCKS} of {len(content)} blocks are shown]"}
+    note = {"type": "text", "text": f"[truncated: the first {MAX_BLOCKS} of {len(content)} blocks are shown]"}
     return {**answer, "content": [*content[:MAX_BLOCKS], note]}
 
 
 def to_tool_result(answer: Mapping[str, Any], max_chars: int) -> ToolResult:
-    """The answer to `tools/call` as a result; `value` is the structured content, if there is any.
+    """Convert the answer to `tools/call` to a result; `value` is the structured content, if any.
 
     >>> to_tool_result({"content": [{"type": "text", "text": "Sunny"}]}, 1_000).content
     'Sunny'
@@ -83,7 +83,7 @@ def _render_structured(value: Any) -> tuple[Any, str]:
     try:
         return value, dump_json(value)
     except RecursionError:
-        return None, "[structured content left out: it is nested too deeply]"
+        return None, "[structured content left out: nested too deeply]"
 
 
 def _decode_block(block: Mapping[str, Any]) -> MessagePart:
@@ -98,13 +98,13 @@ def _decode_block(block: Mapping[str, Any]) -> MessagePart:
         return text_part(f"[link: {label} {block.get('uri', '')}]{about}")
     if kind == "resource":
         return text_part(_render_resource(block.get("resource") or {}))
-    return text_part(f"[{kind}: a kind of content that is not known here]")
+    return text_part(f"[{kind}: unsupported content type]")
 
 
 def _decode_media(block: Mapping[str, Any]) -> MessagePart:
     kind, data, mime = block["type"], str(block.get("data", "")), str(block.get("mimeType") or "")
     if not mime.startswith(f"{kind}/") or not _MIME.fullmatch(mime):
-        return text_part(f"[{kind} left out: its type is given as {mime!r:.80}]")
+        return text_part(f"[{kind} left out: invalid MIME type {mime!r:.80}]")
     try:
         is_empty = not base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -119,11 +119,11 @@ def _render_resource(resource: Mapping[str, Any]) -> str:
     if isinstance(resource.get("text"), str):
         return f"[resource: {uri}]\n{resource['text']}"
     mime = resource.get("mimeType") or "unknown type"
-    return f"[resource: {uri}, {mime}, {len(str(resource.get('blob', ''))) * 3 // 4} bytes that are not text]"
+    return f"[resource: {uri}, {mime}, {len(str(resource.get('blob', ''))) * 3 // 4} bytes of binary data]"
 
 
 def _limit_media(content: Sequence[Any]) -> list[MessagePart]:
-    """The parts without the images and recordings that are too many, or too large together."""
+    """Convert the blocks to parts; replace images and audio beyond the count or size limit with notes."""
     parts: list[MessagePart] = []
     count = size = 0
     for block in content:
@@ -131,7 +131,7 @@ def _limit_media(content: Sequence[Any]) -> list[MessagePart]:
             chars = len(str(block.get("data", "")))
             count, size = count + 1, size + chars
             if count > MAX_MEDIA or size > MAX_MEDIA_CHARS:
-                parts.append(text_part(f"[{block['type']} left out: one too many or too large, {chars} characters]"))
+                parts.append(text_part(f"[{block['type']} left out: over the limit of media, {chars} characters]"))
                 continue
         part = _decode_block(block)
         if part.kind != "text" or part.text:
@@ -140,7 +140,7 @@ def _limit_media(content: Sequence[Any]) -> list[MessagePart]:
 
 
 def _truncate(parts: list[MessagePart], max_chars: int) -> list[MessagePart]:
-    """The parts with no more text than allowed, as it will be shown, and a note of how much was cut."""
+    """Truncate the text of the parts to `max_chars` as rendered, with a note."""
     lengths = [len(render_part(part)) + len(_SEPARATOR) for part in parts]
     total = sum(lengths) - len(_SEPARATOR)
     if total <= max_chars:
@@ -153,15 +153,14 @@ def _truncate(parts: list[MessagePart], max_chars: int) -> list[MessagePart]:
         elif remaining > 0:
             truncated.append(text_part((part.text or "")[:remaining]))
             remaining -= chars
-    truncated.append(text_part(f"[cut: the first {max_chars} of {total} characters are shown]"))
+    truncated.append(text_part(f"[truncated: the first {max_chars} of {total} characters are shown]"))
     return truncated
 
 
 def assign_legal_names(names: Sequence[str], prefix: str | None = None) -> dict[str, str]:
-    """A name for each of the servers' names: legal, different from all others, and the same every time.
+    """Map the server's tool names to valid, unique and stable names.
 
-    What no provider takes becomes `_`. Where two would be called the same, or one is too long, those that were
-    changed end in a digest of their own name.
+    Invalid characters become `_`. If two names collide or a name is too long, the changed names get a digest suffix.
 
     >>> assign_legal_names(["read", "files.read"], prefix="disk")
     {'read': 'disk_read', 'files.read': 'disk_files_read'}
@@ -183,27 +182,27 @@ def _append_digest(clean: str, name: str) -> str:
 
 
 class UnusableSchema(ValueError):
-    """A tool's input schema cannot be used; the message says why."""
+    """A tool's input schema cannot be used."""
 
 
 def normalize_schema(schema: Any) -> dict[str, Any]:
-    """The schema as providers take it; raises `UnusableSchema`. Nothing is ever fetched.
+    """Convert a schema to a form that providers accept, or raise `UnusableSchema`. Nothing is fetched.
 
-    One wrong schema makes a provider refuse the whole request, so its form is checked here.
+    The schema is validated here, because a single invalid schema makes a provider reject the whole request.
 
     >>> normalize_schema({"properties": {"x": {"type": "integer"}}})["type"]
     'object'
     """
     if not isinstance(schema, dict):
-        raise UnusableSchema(f"its input schema is {type(schema).__name__}, not an object")
+        raise UnusableSchema(f"its input schema must be an object, got {type(schema).__name__}")
     if schema.get("type", "object") != "object":
-        raise UnusableSchema(f"its input schema is for {schema['type']!r:.80}, not for an object")
+        raise UnusableSchema(f"its input schema must have the type 'object', got {schema['type']!r:.80}")
     if count_schema_chars(schema) > MAX_SCHEMA_CHARS:
         raise UnusableSchema(f"its input schema has more than {MAX_SCHEMA_CHARS} characters")
     try:
         validate_depth(schema, MAX_DEPTH)
     except ValueError:
-        raise UnusableSchema(f"its input schema is nested deeper than {MAX_DEPTH}") from None
+        raise UnusableSchema(f"its input schema is nested more than {MAX_DEPTH} levels deep") from None
     root = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "id")}
     pending: list[Any] = [root]
     seen: set[int] = set()
@@ -212,26 +211,26 @@ def normalize_schema(schema: Any) -> dict[str, Any]:
         if isinstance(node, bool) or id(node) in seen:
             continue
         if (error := find_node_error(node)) is not None:
-            raise UnusableSchema(f"its input schema is not valid: {error}")
+            raise UnusableSchema(f"its input schema is invalid: {error}")
         if node is not root and "$id" in node:
-            raise UnusableSchema("its input schema holds another one with an $id of its own")
+            raise UnusableSchema("its input schema contains a subschema with an $id")
         seen.add(id(node))
         pending.extend(subschemas(node))
-        pending.extend(node[key] for key in ("additionalItems",) if key in node)  # of an older draft
+        pending.extend(node[key] for key in ("additionalItems",) if key in node)  # a keyword of older drafts
         pending.extend(_resolve_reference(node[key], root) for key in _REF_KEYWORDS if key in node)
     return {"properties": {}, **root, "type": "object"}
 
 
 def count_schema_chars(schema: Any) -> int:
-    """How long a schema is as JSON."""
+    """Return the length of a schema as JSON."""
     try:
         return len(json.dumps(schema))
     except RecursionError:
-        raise UnusableSchema(f"its input schema is nested deeper than {MAX_DEPTH}") from None
+        raise UnusableSchema(f"its input schema is nested more than {MAX_DEPTH} levels deep") from None
 
 
 def build_shallow_binder(schema: Mapping[str, Any]) -> Bind:
-    """A quick check of a call's input, one level deep: the server checks the rest, and its schema may be a trap."""
+    """Build a fast input validation, one level deep: the server validates the rest, and may send malicious schemas."""
     required = schema.get("required", [])
     properties = schema.get("properties", {})
     is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
@@ -271,15 +270,15 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 def _resolve_reference(ref: Any, root: Any) -> Any:
     if not isinstance(ref, str) or not ref.startswith("#"):
-        raise UnusableSchema(f"its input schema refers to {ref!r:.120}, outside itself; nothing is fetched")
+        raise UnusableSchema(f"its input schema has the external reference {ref!r:.120}, which is not fetched")
     node = resolve_reference(ref, root)
     if node is None:
-        raise UnusableSchema(f"its input schema refers to {ref!r:.120}, which it does not hold")
+        raise UnusableSchema(f"its input schema refers to {ref!r:.120}, which it does not contain")
     return node
 
 
 class RefusedTool(NamedTuple):
-    """A tool that was left out, and why."""
+    """A rejected tool and the reason."""
 
     name: str
     reason: str
@@ -287,9 +286,9 @@ class RefusedTool(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class McpToolInfo:
-    """A tool as its server describes it.
+    """A tool as described by its server.
 
-    `hints` are what the server claims, such as `{"readOnlyHint": True}`: believe them only if you trust the server.
+    `hints` are claims of the server, such as `{"readOnlyHint": True}`: rely on them only if you trust the server.
 
     >>> McpToolInfo("read", "Read a file.", {"type": "object"}).hints
     {}
@@ -303,18 +302,18 @@ class McpToolInfo:
 
 @dataclass(frozen=True, slots=True)
 class ToolListing:
-    """All the tools of a server at one time."""
+    """All tools of a server at one time."""
 
     tools: tuple[McpToolInfo, ...] = ()
     refused: tuple[RefusedTool, ...] = ()
 
 
 class ToolListTooLarge(ValueError):
-    """A list of tools is too long; the message says what is the limit."""
+    """A list of tools exceeds a limit."""
 
 
 class ToolListPages:
-    """The pages of one list of tools, each cleaned of what cannot be used, up to a limit for all together."""
+    """Removes unusable tools from the pages of one tool list, and enforces limits over all pages."""
 
     def __init__(self) -> None:
         self.refused: list[RefusedTool] = []
@@ -322,7 +321,7 @@ class ToolListPages:
         self._tool_count = self._char_count = 0
 
     def filter_page(self, page: Mapping[str, Any]) -> dict[str, Any]:
-        """A page with the usable tools only, so that one bad entry does not cost the others."""
+        """Return a page with only the usable tools, so that one bad entry does not affect the others."""
         self._tool_count += len(page["tools"])
         if self._tool_count > MAX_TOOLS:
             raise ToolListTooLarge(f"it lists more than {MAX_TOOLS} tools")
@@ -345,10 +344,10 @@ class ToolListPages:
 
 def _normalize_tool(entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise UnusableSchema(f"it is listed as {type(entry).__name__}, not as an object")
+        raise UnusableSchema(f"its list entry must be an object, got {type(entry).__name__}")
     name = entry.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= MAX_LISTED_NAME or not is_storable(name):
-        raise UnusableSchema(f"its name is not a text of 1 to {MAX_LISTED_NAME} characters")
+        raise UnusableSchema(f"its name must be a string of 1 to {MAX_LISTED_NAME} characters")
     annotations = entry.get("annotations")
     hints = annotations if isinstance(annotations, dict) else {}
     return {

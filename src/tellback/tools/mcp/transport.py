@@ -1,7 +1,7 @@
-"""The transport under an MCP session, over stdio or streamable HTTP: requests out, answers in, each of a bounded size.
+"""The transports of an MCP session, over stdio or streamable HTTP, with size limits for all messages.
 
-The SDK's own transports hold messages of any size, keep reading after nobody waits, and pass our trace context on. An
-`McpTransport` does none of that."""
+The SDK's own transports accept messages of any size, keep reading for cancelled requests, and forward our trace
+context. An `McpTransport` does none of that."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _VERSION_HEADER = "mcp-protocol-version"
 _NOT_SENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 AnswerFilter = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Makes an answer to a method small and usable, before anything else reads it."""
+"""Limits and validates the answer to a method before anything else reads it."""
 
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class ConnectionBroken(Exception):
-    """An answer can no longer come; the message says why."""
+    """No answer can arrive any more; the message contains the reason."""
 
     def __init__(self, reason: str, *, was_sent: bool = True) -> None:
         super().__init__(reason)
@@ -65,10 +65,9 @@ class ConnectionBroken(Exception):
 
 
 class McpTransport(ABC):
-    """The channel of one connection, for the SDK's session to run on.
+    """The transport of one connection, used by the SDK's session.
 
-    `ended` is set when nothing more can be sent; `tool_changes` counts how often the server announced
-    other tools.
+    `ended` is set when nothing can be sent any more; `tool_changes` counts the tool changes that the server announced.
     """
 
     def __init__(self, filter_answer: AnswerFilter) -> None:
@@ -85,14 +84,14 @@ class McpTransport(ABC):
 
     @abstractmethod
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Send what has no answer; a failure is not reported."""
+        """Send a notification; failures are ignored."""
 
     @abstractmethod
     async def _request(self, request: dict[str, Any], opts: CallOptions) -> dict[str, Any]:
-        """The message that answers a request; raises `ConnectionBroken` when none can come."""
+        """Send a request and return the answer message; raise `ConnectionBroken` if none can arrive."""
 
     def describe_stderr(self) -> str:
-        """A sentence about what the server wrote beside its messages, for when it cannot be connected."""
+        """Return a sentence with the server's last stderr output, for connection errors."""
         return ""
 
     async def run(
@@ -103,14 +102,14 @@ class McpTransport(ABC):
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Last as long as the channel; servers' requests and notifications are dealt with here, not by the session."""
+        """Wait until the transport ends; it handles the server's requests and notifications, not the session."""
         task_status.started()
         await self.ended.wait()
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """The result of a request; raises `MCPError` if the server refuses it, and `ConnectionBroken`."""
+        """Return the result of a request. Raises `MCPError` if the server rejects it, and `ConnectionBroken`."""
         opts = opts or {}
         request = {"id": next(self._request_ids), **build_message(method, params)}
         try:
@@ -122,17 +121,17 @@ class McpTransport(ABC):
 
 
 def build_message(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A message to send; `params` is left out where there are none."""
+    """Build a message; empty `params` are omitted."""
     return {"jsonrpc": "2.0", "method": method, **({"params": dict(params)} if params else {})}
 
 
 def build_cancellation(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The message that tells a server to stop."""
-    return build_message("notifications/cancelled", {"requestId": request["id"], "reason": "nobody waits any more"})
+    """Build the message that cancels a request on the server."""
+    return build_message("notifications/cancelled", {"requestId": request["id"], "reason": "cancelled by the client"})
 
 
 def build_response(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to what a server asks of us: we are here, and can do nothing for it."""
+    """Build the response to a request of the server: success for a ping, an error for anything else."""
     if request["method"] == "ping":
         return {"jsonrpc": "2.0", "id": request["id"], "result": {}}
     error = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}
@@ -140,14 +139,14 @@ def build_response(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """A message as one line of JSON, without the line's end."""
+    """Encode a message as one line of JSON, without a line break."""
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def decode(data: bytes) -> dict[str, Any] | None:
-    """A message as it came, or nothing if it is none. Characters and numbers that do not exist are replaced.
+    """Decode a message, or return None if it is not a JSON object. Invalid characters and numbers are replaced.
 
-    Raises `ConnectionBroken` for one that would take too long to read.
+    Raises `ConnectionBroken` for a message that would take too long to parse.
     """
     if data.count(b"[") + data.count(b"{") > MAX_VALUES:
         raise ConnectionBroken(f"it sent a message of more than {MAX_VALUES} values")
@@ -167,12 +166,12 @@ def _extract_result(answer: Mapping[str, Any]) -> dict[str, Any]:
         error_code = code if isinstance(code, int) else types.INTERNAL_ERROR
         raise MCPError(error_code, str(error.get("message", ""))[:1_000], error.get("data"))
     if not isinstance(result, dict):
-        raise MCPError(types.PARSE_ERROR, "the answer holds neither a result nor an error")
+        raise MCPError(types.PARSE_ERROR, "the answer contains neither a result nor an error")
     return result
 
 
 class StderrLog:
-    """Logs lines under the server's name, not more than so many a second, and keeps the last ones."""
+    """Logs stderr lines with the server's name, rate-limited, and stores the last ones."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -184,7 +183,7 @@ class StderrLog:
 
     def data_received(self, data: bytes) -> None:
         *lines, rest = (self._partial_line + data).split(b"\n")
-        self._partial_line = rest[:MAX_LINE]  # of an endless line the beginning is enough
+        self._partial_line = rest[:MAX_LINE]  # keep only the beginning of an endless line
         for line in lines:
             self._log_line(line)
 
@@ -209,12 +208,12 @@ class StderrLog:
 
     def _report_skipped(self) -> None:
         if self._skipped_lines:
-            log.info("%s: %d more lines were left out", self._server, self._skipped_lines)
+            log.info("%s: %d more lines were skipped", self._server, self._skipped_lines)
             self._skipped_lines = 0
 
 
 class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
-    """Messages as lines. A line without an end, or lines nobody asked for without an end, break the connection."""
+    """Exchanges messages as lines. An overlong line or too much unrequested output breaks the connection."""
 
     _process: asyncio.SubprocessTransport
 
@@ -243,10 +242,10 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._fail("it was closed")
+        self._fail("the connection was closed")
         try:
             await self._stop_process()
-            # Unless somebody the program left behind keeps the pipes open.
+            # A remaining child of the program may keep the pipes open.
             await _wait_for_event(self._closed, LAST_OUTPUT_SECONDS)
         finally:
             if not self._is_input_closed:
@@ -263,7 +262,7 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
 
     async def _request(self, request: dict[str, Any], opts: CallOptions) -> dict[str, Any]:
         if self.ended.is_set():
-            raise ConnectionBroken("it has ended")
+            raise ConnectionBroken("the process has ended")
         key = str(request["id"])
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._pending[key] = answer
@@ -286,12 +285,12 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
         if pipe.is_closing() or self.ended.is_set():
             return
         if pipe.get_write_buffer_size() > MAX_MESSAGE:
-            self._fail("it no longer reads what it is sent", is_hostile=True)
+            self._fail("it no longer reads its input", is_hostile=True)
             return
         pipe.write(encode(message) + b"\n")
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Take what the program wrote; after the end it is thrown away, so that the program can end too."""
+        """Receive output of the program; after the end it is discarded, so that the program can exit."""
         if fd == 2:
             self._stderr.data_received(data)
         elif not self.ended.is_set():
@@ -324,7 +323,7 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
         if len(self._buffer) > MAX_MESSAGE:
             self._fail(TOO_LONG, is_hostile=True)
         elif self._unsolicited_bytes > MAX_UNSOLICITED_BYTES:
-            self._fail("it does not stop sending what nobody asked for", is_hostile=True)
+            self._fail("it sent too much unrequested output", is_hostile=True)
 
     def _handle_line(self, line: bytes) -> None:
         self._unsolicited_bytes += len(line)
@@ -336,7 +335,7 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
         if message is None:
             if not self._has_warned:
                 self._has_warned = True
-                log.warning("MCP server %r writes to its output what is no message, such as %.80r", self._server, line)
+                log.warning("MCP server %r writes invalid messages to its output, such as %.80r", self._server, line)
         elif "method" not in message:
             answer = self._pending.get(str(message.get("id")))
             if answer is not None and not answer.done():
@@ -353,17 +352,17 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
         self.ended.set()
         self._is_hostile = is_hostile
         if is_hostile:
-            log.warning("MCP server %r is ended: %s", self._server, reason)
+            log.warning("MCP server %r is stopped: %s", self._server, reason)
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(ConnectionBroken(reason))
 
     def _fail_soon(self) -> None:
-        """Its last answer may still be in the pipe."""
-        asyncio.get_running_loop().call_later(LAST_OUTPUT_SECONDS, self._fail, "it ended")
+        """Fail after a delay, because the last answer may still be in the pipe."""
+        asyncio.get_running_loop().call_later(LAST_OUTPUT_SECONDS, self._fail, "the process has ended")
 
     async def _stop_process(self) -> None:
-        """Ask the program to end by closing its input, then firmly, then by force."""
+        """Stop the program: close its input, then send SIGTERM, then SIGKILL."""
         self._input.close()
         if await _wait_for_event(self._exited, 0 if self._is_hostile else GRACE_SECONDS):
             return
@@ -371,10 +370,10 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
             self._send_signal(signal_name)
             if await _wait_for_event(self._exited, GRACE_SECONDS):
                 return
-        log.warning("MCP server %r: process %d could not be ended", self._server, self._process.get_pid())
+        log.warning("MCP server %r: process %d could not be stopped", self._server, self._process.get_pid())
 
     def _send_signal(self, signal_name: str) -> None:
-        """To the whole group, since what was started may be a wrapper."""
+        """Send a signal to the whole process group, because the command may be a wrapper."""
         with suppress(ProcessLookupError, PermissionError):
             if sys.platform == "win32":
                 self._process.kill()
@@ -390,7 +389,7 @@ async def _wait_for_event(event: asyncio.Event, seconds: float) -> bool:
 
 
 class HttpTransport(McpTransport):
-    """Messages as bodies of HTTP requests. How long to wait is for the caller to say."""
+    """Exchanges messages as bodies of HTTP requests. Callers set the timeouts."""
 
     def __init__(self, target: HttpTarget, filter_answer: AnswerFilter) -> None:
         super().__init__(filter_answer)
@@ -402,7 +401,7 @@ class HttpTransport(McpTransport):
     async def __aenter__(self) -> HttpTransport:
         self._url = httpx2.URL(self._target.url)
         self._client = httpx2.AsyncClient(
-            # A packed answer could be small on the way and huge here.
+            # A compressed answer could be huge when unpacked.
             headers={**(self._target.headers or {}), "accept-encoding": "identity"},
             timeout=httpx2.Timeout(30, read=None, pool=None),
         )
@@ -425,12 +424,12 @@ class HttpTransport(McpTransport):
 
     async def _request(self, request: dict[str, Any], opts: CallOptions) -> dict[str, Any]:
         if self.ended.is_set():
-            raise ConnectionBroken("it was closed", was_sent=False)
+            raise ConnectionBroken("the connection was closed", was_sent=False)
         headers = self._build_headers(opts.get("headers"))
         try:
             return await self._exchange(request, headers)
         except asyncio.CancelledError:
-            # In the newer protocol, that the request has ended is enough.
+            # In the newer protocol, closing the request cancels the call.
             if opts.get("cancel_on_abandon", True) and self._protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 self._send_in_background(build_cancellation(request))
             raise
@@ -440,7 +439,7 @@ class HttpTransport(McpTransport):
             raise ConnectionBroken(_format_error(error)) from error
 
     async def _exchange(self, request: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-        """The answer, wherever it comes: in the body, as an event, or as an event of a stream that goes on later."""
+        """Return the answer from the body, from an event stream, or from a resumed event stream."""
         cursor = _EventCursor()
         async with self._stream("POST", headers, encode(request)) as response:
             if response.is_error:
@@ -459,23 +458,23 @@ class HttpTransport(McpTransport):
         return answer
 
     async def _resume(self, cursor: _EventCursor) -> dict[str, Any] | None:
-        """Take up a stream of events where it broke off."""
+        """Resume a broken event stream after the last event."""
         if not cursor.last_id:
-            raise ConnectionBroken("the answer broke off")
+            raise ConnectionBroken("the answer was interrupted")
         await asyncio.sleep(cursor.retry_delay)
         headers = {**self._build_headers(None), "last-event-id": cursor.last_id}
         try:
             async with self._stream("GET", headers, b"") as response:
                 if response.is_error:
                     raise ConnectionBroken(
-                        f"the answer broke off, and could not be taken up: HTTP status {response.status_code}"
+                        f"the answer was interrupted and could not be resumed: HTTP status {response.status_code}"
                     )
                 return await self._read_events(response, cursor)
         except _NOT_SENT_ERRORS as error:
             raise ConnectionBroken(_format_error(error)) from error
 
     async def _read_events(self, response: httpx2.Response, cursor: _EventCursor) -> dict[str, Any] | None:
-        """The answer among the events of a stream, or nothing if the stream ends before it."""
+        """Return the answer from an event stream, or None if the stream ends before it."""
         try:
             async for event in httpx2.EventSource(response, max_event_size=MAX_MESSAGE):
                 cursor.record(event)
@@ -491,16 +490,16 @@ class HttpTransport(McpTransport):
         except httpx2.TransportError as error:
             if not cursor.last_id:
                 raise
-            log.debug("a stream of events broke off, and is taken up again: %s", error)
+            log.debug("An MCP event stream was interrupted and will be resumed: %s", error)
         return None
 
     @asynccontextmanager
     async def _stream(self, method: str, headers: dict[str, str], content: bytes) -> AsyncIterator[httpx2.Response]:
-        """A request and its answer; redirects are followed only within the server's own address."""
+        """Send a request and yield the response; follow redirects only within the server's origin."""
         for _ in range(MAX_REDIRECTS):
             async with self._client.stream(method, self._url, headers=headers, content=content) as response:
                 if response.headers.get("content-encoding", "identity") != "identity":
-                    raise ConnectionBroken("it sent a packed answer, which was not asked for")
+                    raise ConnectionBroken("it sent a compressed answer, which was not requested")
                 redirect = response.next_request
                 if redirect is None:
                     yield response
@@ -508,13 +507,13 @@ class HttpTransport(McpTransport):
                 if redirect.method != method or not _is_same_origin(self._url, redirect.url):
                     location = redirect.url.copy_with(userinfo=b"", query=None, fragment=None)
                     raise MCPError(
-                        types.INVALID_REQUEST, f"it redirects to {location}, which is not followed: use that url"
+                        types.INVALID_REQUEST, f"it redirects to {location}, which is not followed: use that URL"
                     )
             self._url = redirect.url
-        raise MCPError(types.INVALID_REQUEST, "it redirects in a circle")
+        raise MCPError(types.INVALID_REQUEST, "too many redirects")
 
     async def _error_from_response(self, response: httpx2.Response, headers: Mapping[str, str]) -> Exception:
-        """What an error status means: the server's own error where the body holds one."""
+        """Return the error for an error status: the server's error from the body, if there is one."""
         body = decode(await _read_body(response)) or {}
         error = body.get("error")
         code = error.get("code") if isinstance(error, dict) else None
@@ -538,12 +537,12 @@ class HttpTransport(McpTransport):
         return headers
 
     async def _send(self, method: str, content: bytes, headers: dict[str, str], seconds: float) -> None:
-        """Send what has no answer, and wait only a little until the server has taken it."""
+        """Send a message without an answer, and wait a short time until the server has accepted it."""
         try:
             async with asyncio.timeout(seconds), self._stream(method, headers, content) as response:
                 await _read_body(response)
         except (TimeoutError, httpx2.HTTPError, MCPError, ConnectionBroken) as error:
-            log.debug("an MCP server did not take a %s: %r", method, error)
+            log.debug("An MCP server did not accept a %s: %r", method, error)
 
     def _send_in_background(self, message: dict[str, Any]) -> None:
         if len(self._background_tasks) < MAX_BACKGROUND_TASKS and not self.ended.is_set():
@@ -552,7 +551,7 @@ class HttpTransport(McpTransport):
 
 
 class _EventCursor:
-    """Where to go on with a stream of events that ends early."""
+    """The position for resuming an event stream that ends early."""
 
     def __init__(self) -> None:
         self.last_id = ""
@@ -577,7 +576,7 @@ async def _read_body(response: httpx2.Response) -> bytes:
 def _parse_message(body: bytes) -> dict[str, Any]:
     message = decode(body)
     if message is None:
-        raise MCPError(types.PARSE_ERROR, f"the answer is no JSON object: {body[:80]!r}")
+        raise MCPError(types.PARSE_ERROR, f"the answer is not a JSON object: {body[:80]!r}")
     return message
 
 

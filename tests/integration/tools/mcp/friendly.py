@@ -28,7 +28,7 @@ def read(path: str) -> str:
 
 @server.tool()
 def pid() -> str:
-    """The process's id."""
+    """Return the process id."""
     return str(os.getpid())
 
 
@@ -85,7 +85,7 @@ async def slow(seconds: float) -> str:
 
 @server.tool()
 async def count() -> str:
-    """How often it was called."""
+    """Return the number of calls."""
     global call_count
     call_count += 1
     return str(call_count)
@@ -98,7 +98,7 @@ def crash() -> str:
 
 
 def without_discovery(app: Any) -> Any:
-    """The same application as if it knew only the protocol with sessions."""
+    """Wrap the application so that it only supports the protocol with sessions."""
 
     async def older(scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope.get("headers", ()))

@@ -1,4 +1,4 @@
-"""A server written by hand, that does what it is told wrong: `python hostile.py DIARY [WRONG ...]`.
+"""A hand-written server that misbehaves as requested: `python hostile.py LOG [FAULT ...]`.
 
 Every message it gets is appended to the file DIARY, so that a test sees what the server saw.
 """
@@ -107,7 +107,7 @@ def listing(request: dict[str, Any]) -> None:
 
 
 def handle_odd_call(request: dict[str, Any], name: str) -> bool:
-    """Whether the call needs no other answer."""
+    """Handle special calls; return True if the call needs no further answer."""
     global mismatched
     while name == "endless":
         sys.stdout.write("x" * 1_000_000)

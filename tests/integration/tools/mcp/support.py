@@ -1,4 +1,4 @@
-"""Servers for these tests, and ways to wait for what they do."""
+"""Servers for these tests, and helpers that wait for conditions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def by_name(server: McpServer) -> dict[str, Tool]:
 
 
 def entries(server_log: Path) -> list[dict[str, Any]]:
-    """What a hostile server has written down."""
+    """Read the log of a hostile server."""
     return [json.loads(line) for line in server_log.read_text().splitlines()] if server_log.exists() else []
 
 
@@ -62,7 +62,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def http_server(port: int, *extra_args: str) -> AsyncIterator[int]:
-    """A friendly server on HTTP, up and listening; gives its process id."""
+    """Run a friendly HTTP server and yield its process id once it listens."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(HERE / "friendly.py"), "http", str(port), *extra_args),
         stdout=asyncio.subprocess.DEVNULL,

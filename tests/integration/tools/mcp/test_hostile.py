@@ -1,4 +1,4 @@
-"""A server that does everything wrong."""
+"""A misbehaving server over stdio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def server_log(tmp_path: Path) -> Path:
     return tmp_path / "diary"
 
 
-async def test_a_server_that_never_answers_is_given_up_in_time_and_leaves_no_process(server_log: Path) -> None:
+async def test_a_server_that_never_answers_times_out_and_leaves_no_process(server_log: Path) -> None:
     for wrong in ("no-greeting", "deaf"):
         server = hostile(server_log, wrong, connect_timeout=2)
         with pytest.raises(McpError, match=r"'hostile': it did not connect within 2 seconds"):
@@ -28,19 +28,19 @@ async def test_a_server_that_never_answers_is_given_up_in_time_and_leaves_no_pro
     assert not any(map(running, pids(server_log)))
 
 
-async def test_a_server_that_fails_at_once_is_quoted(server_log: Path) -> None:
+async def test_the_error_of_a_server_that_fails_to_start_contains_its_stderr(server_log: Path) -> None:
     with pytest.raises(McpError, match=r"cannot be connected.*the licence has expired"):
         await hostile(server_log, "fails-at-once").connect()
 
 
-async def test_a_server_that_will_not_end_is_ended(server_log: Path) -> None:
+async def test_a_server_that_does_not_exit_is_killed(server_log: Path) -> None:
     async with hostile(server_log, "stubborn") as server:
         await server.tools()
         [pid] = pids(server_log)
     assert not running(pid)
 
 
-async def test_closing_goes_on_to_the_end_when_it_is_cancelled(server_log: Path) -> None:
+async def test_closing_completes_even_if_cancelled(server_log: Path) -> None:
     server = hostile(server_log, "stubborn")
     await server.connect()
     [pid] = pids(server_log)
@@ -52,7 +52,7 @@ async def test_closing_goes_on_to_the_end_when_it_is_cancelled(server_log: Path)
     assert not running(pid)
 
 
-async def test_a_call_without_an_answer_times_out_and_the_session_goes_on(server_log: Path) -> None:
+async def test_a_call_without_an_answer_times_out_and_the_session_continues(server_log: Path) -> None:
     async with hostile(server_log, call_timeout=3) as server:
         tools = await by_name(server)
         result = await dispatch(ToolCall("c", "wait", {}), tools)
@@ -63,7 +63,7 @@ async def test_a_call_without_an_answer_times_out_and_the_session_goes_on(server
         assert len(pids(server_log)) == 1
 
 
-async def test_a_server_that_no_longer_reads_holds_up_neither_calls_nor_closing(server_log: Path) -> None:
+async def test_a_server_that_stops_reading_blocks_neither_calls_nor_closing(server_log: Path) -> None:
     async with hostile(server_log, call_timeout=2) as server:
         await server.tools()
         with pytest.raises(McpError, match="sleep was not answered"):
@@ -75,7 +75,7 @@ async def test_a_server_that_no_longer_reads_holds_up_neither_calls_nor_closing(
     assert not any(map(running, pids(server_log)))
 
 
-async def test_the_server_is_told_of_a_cancelled_call(server_log: Path) -> None:
+async def test_the_server_is_notified_of_a_cancelled_call(server_log: Path) -> None:
     async with hostile(server_log) as server:
         await server.tools()
         call = asyncio.create_task(server.call("wait"))
@@ -88,34 +88,32 @@ async def test_the_server_is_told_of_a_cancelled_call(server_log: Path) -> None:
         assert entries(server_log)[-1]["params"]["requestId"] == request["id"]
 
 
-async def test_an_answer_that_cannot_be_read_is_an_error_and_the_session_goes_on(server_log: Path) -> None:
+async def test_an_unreadable_answer_is_an_error_and_the_session_continues(server_log: Path) -> None:
     async with hostile(server_log) as server:
         with pytest.raises(McpError, match="the answer to nonsense cannot be read"):
             await server.call("nonsense")
-        with pytest.raises(McpError, match=r"refuse was refused: not today \(code -32000\)"):
+        with pytest.raises(McpError, match=r"refuse was rejected: not today \(code -32000\)"):
             await server.call("refuse")
         assert (await server.call("act")).content == "done"
         assert len(pids(server_log)) == 1
 
 
-async def test_garbage_on_stdout_is_passed_over_and_logged_once(
-    server_log: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_invalid_output_is_ignored_and_logged_once(server_log: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with hostile(server_log) as server:
         assert (await server.call("garble")).content == "done"
         assert (await server.call("act")).content == "done"
         assert len(pids(server_log)) == 1
-    assert sum("what is no message" in message for message in caplog.messages) == 1
+    assert sum("invalid messages" in message for message in caplog.messages) == 1
     assert not [record for record in caplog.records if record.name.startswith("mcp")]
 
 
-async def test_huge_output_is_cut(server_log: Path) -> None:
+async def test_huge_output_is_truncated(server_log: Path) -> None:
     async with hostile(server_log, max_result_chars=500) as server:
         result = await server.call("huge")
-        assert result.content == "z" * 500 + "\n\n[cut: the first 500 of 3000000 characters are shown]"
+        assert result.content == "z" * 500 + "\n\n[truncated: the first 500 of 3000000 characters are shown]"
 
 
-async def test_media_that_is_not_what_it_says_is_left_out(server_log: Path) -> None:
+async def test_media_with_invalid_data_is_left_out(server_log: Path) -> None:
     async with hostile(server_log) as server:
         result = await server.call("blob")
         assert result.parts is not None
@@ -132,10 +130,10 @@ async def test_a_flood_on_stderr_neither_blocks_the_server_nor_fills_the_log(
     lines = [record for record in caplog.records if record.name == "tellback.tools.mcp"]
     assert 0 < len(lines) < 10_000
     assert max(len(record.getMessage()) for record in lines) < 1_100
-    assert any("more lines were left out" in record.getMessage() for record in lines)
+    assert any("more lines were skipped" in record.getMessage() for record in lines)
 
 
-async def test_tools_with_wrong_schemas_are_left_out_by_name_and_the_others_work(
+async def test_tools_with_invalid_schemas_are_rejected_and_the_others_work(
     server_log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hostile(server_log, "bad-tools") as server:
@@ -146,7 +144,7 @@ async def test_tools_with_wrong_schemas_are_left_out_by_name_and_the_others_work
             *("text_schema", "no_schema", "array_schema", "invalid_schema", "remote"),
             *("dangling", "huge", "deep", "(tool 11)", "(tool 12)", "(tool 13)", "good"),
         }
-        assert "nothing is fetched" in reasons["remote"]
+        assert "which is not fetched" in reasons["remote"]
         assert "listed twice" in reasons["good"]
         for name in reasons:
             assert any(repr(name) in message for message in caplog.messages)
@@ -157,13 +155,13 @@ async def test_tools_with_wrong_schemas_are_left_out_by_name_and_the_others_work
         assert not (await dispatch(ToolCall("c", "backtracking", {"x": "a" * 60 + "!"}), tools)).is_error
 
 
-async def test_tools_that_are_not_wanted_are_not_reported_as_refused(server_log: Path) -> None:
+async def test_unselected_tools_are_not_reported_as_refused(server_log: Path) -> None:
     async with hostile(server_log, "bad-tools", only=["tree", "remote"]) as server:
         assert set(await by_name(server)) == {"tree"}
         assert [name for name, _ in server.refused] == ["remote"]
 
 
-async def test_a_server_may_hint_at_what_needs_no_approval(server_log: Path) -> None:
+async def test_an_approval_function_can_use_the_servers_hints(server_log: Path) -> None:
     def needs_approval(tool: McpToolInfo) -> bool:
         return not tool.hints.get("readOnlyHint")
 
@@ -171,20 +169,20 @@ async def test_a_server_may_hint_at_what_needs_no_approval(server_log: Path) -> 
         assert [tool.name for tool in await server.tools() if not tool.requires_approval] == ["wordy"]
 
 
-async def test_a_list_without_an_end_is_stopped(server_log: Path) -> None:
+async def test_an_endless_tool_list_is_an_error(server_log: Path) -> None:
     async with hostile(server_log, "pages") as server:
-        with pytest.raises(McpError, match="does not end"):
+        with pytest.raises(McpError, match="more than 100 pages"):
             await server.tools()
     request = [entry for entry in entries(server_log) if entry.get("method") == "tools/list"]
     assert len(request) == 100
 
 
-async def test_all_pages_of_a_list_are_read(server_log: Path) -> None:
+async def test_all_pages_of_a_tool_list_are_read(server_log: Path) -> None:
     async with hostile(server_log, "two-pages") as server:
         assert [tool.name for tool in await server.tools()] == ["a", "b"]
 
 
-async def test_a_list_that_never_comes_or_cannot_be_read_is_an_error(server_log: Path) -> None:
+async def test_a_missing_or_unreadable_tool_list_is_an_error(server_log: Path) -> None:
     async with hostile(server_log, "no-list", connect_timeout=5) as server:
         with pytest.raises(McpError, match="tools/list was not answered within 5 seconds"):
             await server.tools()
@@ -193,7 +191,7 @@ async def test_a_list_that_never_comes_or_cannot_be_read_is_an_error(server_log:
             await server.tools()
 
 
-async def test_the_list_is_read_again_once_the_server_says_that_it_changed(server_log: Path) -> None:
+async def test_the_tool_list_is_fetched_again_after_a_change_notification(server_log: Path) -> None:
     def list_count() -> int:
         return sum(entry.get("method") == "tools/list" for entry in entries(server_log))
 
@@ -207,13 +205,13 @@ async def test_the_list_is_read_again_once_the_server_says_that_it_changed(serve
         assert list_count() == 2
 
 
-async def test_the_list_is_read_every_time_where_the_server_does_not_tell_of_changes(server_log: Path) -> None:
+async def test_the_tool_list_is_fetched_each_time_without_change_notifications(server_log: Path) -> None:
     async with hostile(server_log, "no-changes") as server:
         assert await server.tools() == await server.tools()
     assert sum(entry.get("method") == "tools/list" for entry in entries(server_log)) == 2
 
 
-async def test_a_server_that_dies_in_every_call_is_started_anew_each_time(server_log: Path) -> None:
+async def test_a_server_that_dies_in_every_call_is_restarted_each_time(server_log: Path) -> None:
     async with hostile(server_log) as server:
         tools = await by_name(server)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The same server over streamable HTTP, in both generations of the protocol."""
+"""A server of the official SDK over streamable HTTP, in both generations of the protocol."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_tools_work_over_http(server_options: tuple[str, ...]) -> None:
 
 @pytest.mark.timeout(150)  # two servers start, one after the other
 @pytest.mark.parametrize("server_options", [(), ("old",)], ids=["newest", "with sessions"])
-async def test_a_restarted_server_is_reached_again_by_the_next_call(server_options: tuple[str, ...]) -> None:
+async def test_the_next_call_reconnects_to_a_restarted_server(server_options: tuple[str, ...]) -> None:
     port = free_port()
     server = server_at(port)
     try:
@@ -54,7 +54,7 @@ async def test_a_restarted_server_is_reached_again_by_the_next_call(server_optio
         await server.close()
 
 
-async def test_a_call_that_broke_off_is_not_repeated() -> None:
+async def test_an_interrupted_call_is_not_repeated() -> None:
     port = free_port()
     async with http_server(port):
         server = server_at(port)
@@ -70,12 +70,12 @@ async def test_a_call_that_broke_off_is_not_repeated() -> None:
             await server.close()
 
 
-async def test_a_server_that_is_not_there_is_named() -> None:
+async def test_an_unreachable_server_is_reported_by_name() -> None:
     with pytest.raises(McpError, match=r"'web': it cannot be connected: ConnectError"):
         await server_at(free_port()).connect()
 
 
-async def test_a_refusal_says_the_status_and_headers_are_sent() -> None:
+async def test_headers_are_sent_and_error_statuses_are_reported() -> None:
     def refuse(request: Request) -> Reply:
         return Reply(401, {}, (b"who are you?",))
 
@@ -87,20 +87,20 @@ async def test_a_refusal_says_the_status_and_headers_are_sent() -> None:
         assert "Bearer" not in repr(server)
 
 
-async def test_a_silent_server_is_given_up_in_time() -> None:
+async def test_connecting_to_a_silent_server_times_out() -> None:
     async with FakeHttpServer(lambda _: Reply(200, {"content-type": "application/json"}, (Delay(300),))) as wire:
         with pytest.raises(McpError, match="'web': it did not connect within 2 seconds"):
             await McpServer.http(wire.url, name="web", connect_timeout=2).connect()
 
 
 @pytest.mark.parametrize("body", [b"nonsense", b"[]", b""])
-async def test_nonsense_over_http_is_an_error(body: bytes) -> None:
+async def test_invalid_answers_over_http_are_errors(body: bytes) -> None:
     async with FakeHttpServer(lambda _: Reply(200, {"content-type": "application/json"}, (body,))) as wire:
         with pytest.raises(McpError, match="'web': it cannot be connected"):
             await McpServer.http(wire.url, name="web", connect_timeout=20).connect()
 
 
-async def test_a_slow_call_over_http_times_out_and_the_session_goes_on() -> None:
+async def test_a_slow_call_over_http_times_out_and_the_session_continues() -> None:
     port = free_port()
     async with http_server(port), server_at(port, call_timeout=4) as server:
         await server.tools()

@@ -1,4 +1,4 @@
-"""A server over HTTP that answers wrongly, too much, or not at all."""
+"""An HTTP server that sends wrong answers, too much data, or no answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def result(request: Request, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def mcp_handler(call: Callable[[Request], Reply]) -> Callable[[Request], Reply]:
-    """A server of the protocol with sessions, whose tool `act` answers as `call` says, and `fine` as it should."""
+    """Build a server with sessions whose tool `act` answers with `call` and whose tool `fine` answers correctly."""
 
     def respond(request: Request) -> Reply:
         method = (request.body or {}).get("method")
@@ -64,13 +64,13 @@ def requests_of_method(wire: FakeHttpServer, method: str) -> list[Request]:
         (Reply(200, {"content-type": "application/json"}, (SPACES,) * 20), "a message of more than 16 MB"),
         (sse_reply("data: ", *["x" * 1_000_000] * 20), "a message of more than 16 MB"),
         (Reply(500, {"content-type": "application/json"}, (SPACES,) * 20), "a message of more than 16 MB"),
-        (Reply(200, {"content-type": "application/json", "content-encoding": "gzip"}, (b"x",)), "a packed answer"),
+        (Reply(200, {"content-type": "application/json", "content-encoding": "gzip"}, (b"x",)), "a compressed answer"),
         (sse_reply(DropConnection()), "RemoteProtocolError"),
-        (sse_reply(), "the answer broke off"),
+        (sse_reply(), "the answer was interrupted"),
     ],
     ids=["body", "event", "refusal", "packed", "cut", "no answer"],
 )
-async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(reply: Reply, reason: str) -> None:
+async def test_an_unusable_answer_is_reported_and_the_next_call_works(reply: Reply, reason: str) -> None:
     async with FakeHttpServer(mcp_handler(lambda _: reply)) as wire, server_at(wire) as server:
         with pytest.raises(McpError, match=f"broke while act was running: .*{reason}.*not repeated"):
             await server.call("act")
@@ -78,7 +78,7 @@ async def test_an_answer_that_cannot_be_taken_is_named_and_the_next_call_works(r
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_a_call_nobody_waits_for_ends_its_request_and_tells_the_server(kind: str) -> None:
+async def test_an_abandoned_call_ends_its_request_and_notifies_the_server(kind: str) -> None:
     silent_reply = Reply(200, {"content-type": kind}, (b" \n", Delay(300)))
     async with FakeHttpServer(mcp_handler(lambda _: silent_reply)) as wire, server_at(wire, call_timeout=1) as server:
         with pytest.raises(McpError, match="act was not answered within 1 seconds"):
@@ -95,7 +95,7 @@ async def test_a_call_nobody_waits_for_ends_its_request_and_tells_the_server(kin
         assert cancelled.headers["mcp-session-id"] == "s1"
 
 
-async def test_very_many_calls_without_an_answer_leave_room_for_others() -> None:
+async def test_many_unanswered_calls_do_not_block_others() -> None:
     silent_reply = sse_reply(Delay(300))
     async with FakeHttpServer(mcp_handler(lambda _: silent_reply)) as wire, server_at(wire, call_timeout=3) as server:
         await server.tools()
@@ -104,7 +104,7 @@ async def test_very_many_calls_without_an_answer_leave_room_for_others() -> None
         assert (await server.call("fine")).content == "done"
 
 
-async def test_a_server_that_does_not_take_a_notification_does_not_hold_up_calls() -> None:
+async def test_an_unaccepted_notification_does_not_delay_calls() -> None:
     def respond(request: Request) -> Reply:
         method = (request.body or {}).get("method")
         return Reply(202, {}, (Delay(300),)) if method == "notifications/cancelled" else usual(request)
@@ -116,16 +116,16 @@ async def test_a_server_that_does_not_take_a_notification_does_not_hold_up_calls
         assert (await server.call("fine")).content == "done"
 
 
-async def test_the_status_of_one_call_is_not_in_the_error_of_another() -> None:
+async def test_errors_of_concurrent_calls_are_not_mixed_up() -> None:
     replies = [Reply(500), json_reply({"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "not today"}})]
     async with FakeHttpServer(mcp_handler(lambda _: replies.pop(0))) as wire, server_at(wire) as server:
-        with pytest.raises(McpError, match=r"act was refused: HTTP status 500"):
+        with pytest.raises(McpError, match=r"act was rejected: HTTP status 500"):
             await server.call("act")
-        with pytest.raises(McpError, match=r"act was refused: not today \(code -32000\)\.$"):
+        with pytest.raises(McpError, match=r"act was rejected: not today \(code -32000\)\.$"):
             await server.call("act")
 
 
-async def test_a_stream_that_ends_before_the_answer_is_taken_up_where_it_ended() -> None:
+async def test_a_stream_that_ends_before_the_answer_is_resumed() -> None:
     def call(request: Request) -> Reply:
         if request.method == "POST":
             numbers.append(request.body["id"])
@@ -139,7 +139,7 @@ async def test_a_stream_that_ends_before_the_answer_is_taken_up_where_it_ended()
         assert len(numbers) == 1
 
 
-async def test_a_server_that_asks_whether_we_are_there_is_answered() -> None:
+async def test_pings_of_the_server_are_answered() -> None:
     def call(request: Request) -> Reply:
         ping = {"jsonrpc": "2.0", "id": "p1", "method": "ping"}
         return sse_reply(data_event(ping), Delay(0.5), data_event(result(request, DONE)))
@@ -150,7 +150,7 @@ async def test_a_server_that_asks_whether_we_are_there_is_answered() -> None:
         assert answers == [{"jsonrpc": "2.0", "id": "p1", "result": {}}]
 
 
-async def test_a_forgotten_session_is_made_anew_and_the_call_is_made_then() -> None:
+async def test_a_lost_session_is_replaced_and_the_call_is_retried() -> None:
     replies = [Reply(404)]
     usual = mcp_handler(lambda request: replies.pop() if replies else json_reply(result(request, DONE)))
     async with FakeHttpServer(usual) as wire, server_at(wire) as server:
@@ -158,14 +158,14 @@ async def test_a_forgotten_session_is_made_anew_and_the_call_is_made_then() -> N
         assert len(requests_of_method(wire, "initialize")) == 2
 
 
-async def test_a_session_is_ended_at_the_server() -> None:
+async def test_closing_deletes_the_session_on_the_server() -> None:
     async with FakeHttpServer(mcp_handler(lambda _: Reply(500))) as wire:
         async with server_at(wire):
             pass
         assert (wire.last.method, wire.last.headers["mcp-session-id"]) == ("DELETE", "s1")
 
 
-async def test_redirects_are_followed_within_the_server_only() -> None:
+async def test_redirects_are_followed_only_within_the_server() -> None:
     def redirect(request: Request) -> Reply:
         return usual(request) if request.path == "/mcp/" else Reply(307, {"location": location})
 
@@ -180,7 +180,7 @@ async def test_redirects_are_followed_within_the_server_only() -> None:
         assert not other.requests
 
 
-async def test_nothing_waits_for_a_server_that_is_being_closed() -> None:
+async def test_closing_fails_running_calls_immediately() -> None:
     async with FakeHttpServer(mcp_handler(lambda _: sse_reply(Delay(300)))) as wire:
         server = server_at(wire)
         await server.connect()
@@ -189,5 +189,5 @@ async def test_nothing_waits_for_a_server_that_is_being_closed() -> None:
         while not requests_of_method(wire, "tools/call"):  # noqa: ASYNC110 - it happens at the server
             await asyncio.sleep(0.02)
         await server.close()
-        with pytest.raises(McpError, match="broke while act was running: it was closed"):
+        with pytest.raises(McpError, match="broke while act was running: the connection was closed"):
             await call

@@ -1,4 +1,4 @@
-"""What a server that sends too much, or says too much, cannot do."""
+"""Limits on the size and number of a server's messages."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def list_count(server_log: Path) -> int:
     [
         ("endless", "a message of more than 16 MB"),
         ("values", "a message of more than 500000 values"),
-        ("chatter", "does not stop sending"),
+        ("chatter", "too much unrequested output"),
     ],
 )
-async def test_a_server_that_does_not_stop_sending_is_ended_and_started_anew(
+async def test_a_server_that_floods_its_output_is_stopped_and_restarted(
     server_log: Path, flood: str, reason: str
 ) -> None:
     async with hostile(server_log) as server:
@@ -44,7 +44,7 @@ async def test_a_server_that_does_not_stop_sending_is_ended_and_started_anew(
         assert running(second)
 
 
-async def test_all_who_wait_are_told_when_the_connection_is_broken(server_log: Path) -> None:
+async def test_a_broken_connection_fails_all_waiting_calls(server_log: Path) -> None:
     async with hostile(server_log) as server:
         await server.tools()
         waiting = asyncio.create_task(server.call("wait"))
@@ -55,7 +55,7 @@ async def test_all_who_wait_are_told_when_the_connection_is_broken(server_log: P
             await waiting
 
 
-async def test_questions_of_the_server_are_answered(server_log: Path) -> None:
+async def test_requests_of_the_server_are_answered(server_log: Path) -> None:
     async with hostile(server_log) as server:
         assert (await server.call("questions")).content == "done"
         await wait_until(lambda: sum(entry.get("result") == {} for entry in entries(server_log)) == 99)
@@ -63,30 +63,30 @@ async def test_questions_of_the_server_are_answered(server_log: Path) -> None:
         assert refusal["error"]["code"] == -32601
 
 
-async def test_an_answer_of_very_many_parts_is_cut(server_log: Path) -> None:
+async def test_an_answer_with_too_many_blocks_is_truncated(server_log: Path) -> None:
     async with hostile(server_log) as server:
-        assert (await server.call("parts")).content == "[cut: the first 1000 of 300000 blocks are shown]"
+        assert (await server.call("parts")).content == "[truncated: the first 1000 of 300000 blocks are shown]"
 
 
-async def test_half_a_character_is_replaced(server_log: Path) -> None:
+async def test_lone_surrogates_are_replaced(server_log: Path) -> None:
     async with hostile(server_log) as server:
         assert (await server.call("half")).content == "half ? a character"
 
 
-async def test_an_answer_that_is_nested_too_deeply_is_an_error(server_log: Path) -> None:
+async def test_a_deeply_nested_answer_is_an_error(server_log: Path) -> None:
     async with hostile(server_log) as server:
         with pytest.raises(McpError, match="the answer to deep cannot be read"):
             await server.call("deep")
         assert (await server.call("act")).content == "done"
 
 
-async def test_very_many_tools_on_one_page_are_refused(server_log: Path) -> None:
+async def test_too_many_tools_on_one_page_are_an_error(server_log: Path) -> None:
     async with hostile(server_log, "many-tools") as server:
         with pytest.raises(McpError, match="it lists more than 2000 tools"):
             await server.tools()
 
 
-async def test_what_a_server_writes_about_one_call_is_not_in_the_error_of_another(server_log: Path) -> None:
+async def test_stderr_output_is_not_in_the_errors_of_calls(server_log: Path) -> None:
     async with hostile(server_log) as server:
         await server.call("whisper")
         for failing in ("refuse", "nonsense", "die"):
@@ -95,14 +95,14 @@ async def test_what_a_server_writes_about_one_call_is_not_in_the_error_of_anothe
             assert "secret" not in str(caught.value)
 
 
-async def test_all_who_ask_for_the_list_share_one_request(server_log: Path) -> None:
+async def test_concurrent_callers_share_one_tool_list_request(server_log: Path) -> None:
     async with hostile(server_log, "no-list", connect_timeout=5) as server:
         found = await asyncio.gather(*(server.call("act") for _ in range(6)), return_exceptions=True)
         assert all("tools/list was not answered" in str(error) for error in found)
         assert list_count(server_log) == 1
 
 
-async def test_one_who_gives_up_on_the_list_does_not_stop_it_for_the_others(server_log: Path) -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_shared_tool_list_request(server_log: Path) -> None:
     async with hostile(server_log, "no-changes") as server:
         first_task, second_task = asyncio.create_task(server.tools()), asyncio.create_task(server.tools())
         await asyncio.sleep(0)
@@ -111,7 +111,7 @@ async def test_one_who_gives_up_on_the_list_does_not_stop_it_for_the_others(serv
         assert first_task.cancelled()
 
 
-async def test_a_change_is_not_forgotten_when_the_list_could_not_be_read_again(server_log: Path) -> None:
+async def test_a_change_is_remembered_if_fetching_the_tool_list_fails(server_log: Path) -> None:
     async with hostile(server_log, "second-list-lost", connect_timeout=5) as server:
         assert "new" not in await by_name(server)
         await server.call("change")
@@ -121,14 +121,14 @@ async def test_a_change_is_not_forgotten_when_the_list_could_not_be_read_again(s
         assert list_count(server_log) == 3
 
 
-async def test_a_call_whose_header_fields_are_out_of_date_is_made_again_with_new_ones(server_log: Path) -> None:
+async def test_a_call_with_outdated_headers_is_retried_with_new_ones(server_log: Path) -> None:
     async with hostile(server_log) as server:
         await server.tools()
         assert (await server.call("mismatch")).content == "done"
         assert list_count(server_log) == 2
 
 
-def test_nothing_of_a_trace_reaches_the_server_and_the_sdk_makes_no_spans(server_log: Path) -> None:
+def test_trace_context_is_not_sent_and_the_sdk_creates_no_spans(server_log: Path) -> None:
     code = """
 import asyncio, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A server of the SDK's own, as a child process."""
+"""A server of the official SDK as a child process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tellback.tools.mcp import McpServer, McpToolInfo, mcp_tools
 from tests.integration.tools.mcp.support import by_name, friendly, running, wait_until
 
 
-async def test_a_servers_tools_are_described_and_run_like_our_own() -> None:
+async def test_a_servers_tools_have_descriptions_and_can_be_called() -> None:
     async with friendly() as server:
         tools = await by_name(server)
         add = tools["add"]
@@ -33,7 +33,7 @@ async def test_a_servers_tools_are_described_and_run_like_our_own() -> None:
         assert "x: 'one' is not of type 'integer'" in wrong.content
 
 
-async def test_results_keep_what_they_are_made_of() -> None:
+async def test_results_contain_text_images_and_structured_content() -> None:
     async with friendly(max_result_chars=1_000) as server:
         weather, picture, documents, long, boom = await asyncio.gather(
             server.call("weather", {"city": "Lisbon"}),
@@ -50,7 +50,7 @@ async def test_results_keep_what_they_are_made_of() -> None:
         assert "Buy milk." in documents.content
         assert "https://example.com/manual" in documents.content
         assert documents.parts is None
-        assert long.content == "x" * 1_000 + "\n\n[cut: the first 1000 of 5000 characters are shown]"
+        assert long.content == "x" * 1_000 + "\n\n[truncated: the first 1000 of 5000 characters are shown]"
         assert boom.is_error
 
 
@@ -64,13 +64,13 @@ async def test_a_model_calls_a_servers_tool_in_the_loop() -> None:
         assert any(message.role == "tool" and message.content == "42" for message in outcome.messages)
 
 
-async def test_names_no_provider_takes_are_made_legal_and_still_reach_their_tool() -> None:
+async def test_invalid_tool_names_are_replaced_and_still_call_their_tool() -> None:
     async with friendly() as server:
         result = await dispatch(ToolCall("c", "files_read", {"path": "a.txt"}), await by_name(server))
         assert result.content == "contents of a.txt"
 
 
-async def test_approval_is_asked_for_the_tools_that_need_it() -> None:
+async def test_requires_approval_selects_tools() -> None:
     def needs_approval(tool: McpToolInfo) -> bool:
         return tool.name.startswith("c")
 
@@ -84,7 +84,7 @@ async def test_approval_is_asked_for_the_tools_that_need_it() -> None:
         assert outcome.stop_reason == "approval"
 
 
-async def test_calls_run_at_the_same_time_from_many_tasks() -> None:
+async def test_calls_of_many_tasks_run_concurrently() -> None:
     async with friendly() as server:
         tools = await by_name(server)
         tool_calls = [ToolCall(f"c{n}", "add", {"x": n, "y": n}) for n in range(40)]
@@ -92,7 +92,7 @@ async def test_calls_run_at_the_same_time_from_many_tasks() -> None:
         assert [result.content for result in results] == [str(2 * n) for n in range(40)]
 
 
-async def test_cancelling_a_call_leaves_the_others_alone() -> None:
+async def test_cancelling_a_call_does_not_affect_others() -> None:
     async with friendly() as server:
         slow_call = asyncio.create_task(server.call("slow", {"seconds": 60}))
         other = asyncio.create_task(server.call("slow", {"seconds": 1}))
@@ -103,7 +103,7 @@ async def test_cancelling_a_call_leaves_the_others_alone() -> None:
         assert (await other).content == "done"
 
 
-async def test_a_slow_call_times_out_and_the_session_goes_on() -> None:
+async def test_a_slow_call_times_out_and_the_session_continues() -> None:
     async with friendly(call_timeout=3) as server:
         with pytest.raises(McpError, match=r"'friendly': slow was not answered within 3 seconds"):
             await server.call("slow", {"seconds": 60})
@@ -111,14 +111,14 @@ async def test_a_slow_call_times_out_and_the_session_goes_on() -> None:
         assert (await server.call("pid")).content == before.content
 
 
-async def test_the_server_gets_only_the_variables_meant_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_server_receives_only_the_configured_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET_OF_OURS", "hidden")
     async with friendly(env={"ITS_OWN": "given"}) as server:
         assert (await server.call("variable", {"name": "A_SECRET_OF_OURS"})).content == "unset"
         assert (await server.call("variable", {"name": "ITS_OWN"})).content == "given"
 
 
-async def test_what_the_server_writes_to_stderr_is_logged_under_its_name(
+async def test_stderr_of_the_server_is_logged_with_its_name(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO, "tellback.tools.mcp")
@@ -127,7 +127,7 @@ async def test_what_the_server_writes_to_stderr_is_logged_under_its_name(
     assert "friendly is up" not in capfd.readouterr().err
 
 
-async def test_a_killed_server_is_started_again_by_the_next_call() -> None:
+async def test_the_next_call_restarts_a_killed_server() -> None:
     async with friendly() as server:
         tools = await by_name(server)
         first = int((await server.call("pid")).content)
@@ -170,7 +170,7 @@ async def test_closing_leaves_no_process_and_the_server_can_be_opened_again() ->
         await server.call("pid")
 
 
-async def test_closing_while_calls_run_ends_them() -> None:
+async def test_closing_fails_running_calls() -> None:
     server = friendly()
     await server.connect()
     call = asyncio.create_task(server.call("slow", {"seconds": 60}))
@@ -188,7 +188,7 @@ async def test_one_task_may_connect_and_another_close() -> None:
     assert not running(pid)
 
 
-async def test_the_tools_of_several_servers_come_in_one_list() -> None:
+async def test_mcp_tools_returns_the_tools_of_several_servers() -> None:
     first_server = friendly(name="one", prefix="one", only=["add", "pid"])
     second_server = friendly(name="two", prefix="two", only=["add"])
     async with mcp_tools(first_server, second_server) as tools:
@@ -199,7 +199,7 @@ async def test_the_tools_of_several_servers_come_in_one_list() -> None:
     assert not second_server.connected
 
 
-async def test_the_last_one_inside_closes_the_server() -> None:
+async def test_the_last_task_to_exit_closes_the_server() -> None:
     server = friendly(only=["pid"])
 
     async def use(leave: asyncio.Event) -> str:
@@ -220,7 +220,7 @@ async def test_the_last_one_inside_closes_the_server() -> None:
     assert not running(int(pid))
 
 
-async def test_what_was_connected_by_hand_stays_open_until_it_is_closed() -> None:
+async def test_a_manually_connected_server_stays_open_until_closed() -> None:
     server = friendly()
     await server.connect()
     async with server:
@@ -234,7 +234,7 @@ async def test_what_was_connected_by_hand_stays_open_until_it_is_closed() -> Non
     assert not server.connected
 
 
-async def test_one_who_could_not_enter_is_not_counted() -> None:
+async def test_a_failed_enter_is_not_counted() -> None:
     bad = McpServer.stdio("/nonexistent/server", name="bad")
     for _ in range(2):
         with pytest.raises(McpError, match="cannot be connected"):
@@ -248,7 +248,7 @@ async def test_one_who_could_not_enter_is_not_counted() -> None:
     assert not good.connected
 
 
-async def test_two_servers_with_one_name_for_a_tool_are_refused() -> None:
+async def test_two_servers_with_the_same_tool_name_are_rejected() -> None:
     first_server, second_server = friendly(name="one", only=["add"]), friendly(name="two", only=["add"])
     with pytest.raises(ConfigurationError, match=r"'one' and 'two' both have a tool 'add'.*prefix="):
         async with mcp_tools(first_server, second_server):
@@ -256,7 +256,7 @@ async def test_two_servers_with_one_name_for_a_tool_are_refused() -> None:
     assert not first_server.connected
 
 
-async def test_one_server_that_cannot_start_closes_the_others() -> None:
+async def test_a_server_that_fails_to_start_closes_the_others() -> None:
     good = friendly(name="good")
     bad = McpServer.stdio("/nonexistent/server", name="bad")
     with pytest.raises(McpError, match=r"'bad': it cannot be connected: FileNotFoundError"):
@@ -274,7 +274,7 @@ async def test_arguments_that_are_not_json_do_not_break_the_connection() -> None
         assert (await server.call("pid")).content == pid
 
 
-async def test_a_server_is_used_in_the_event_loop_that_connected_it() -> None:
+async def test_a_server_cannot_be_used_in_another_event_loop() -> None:
     server = friendly()
 
     async def use_in_other_loop() -> None:
@@ -314,13 +314,13 @@ def test_a_server_left_open_ends_with_its_event_loop() -> None:
         ("env", [{"A": 1}, ["A"]]),
     ],
 )
-def test_settings_that_cannot_work_are_refused_by_name(option: str, values: list[Any]) -> None:
+def test_invalid_options_are_rejected_by_name(option: str, values: list[Any]) -> None:
     for value in values:
         with pytest.raises(InvalidArgumentError, match=option):
             friendly(**{option: value})
 
 
-def test_addresses_that_cannot_work_are_refused() -> None:
+def test_invalid_targets_are_rejected() -> None:
     for url in ("localhost:8000/mcp", "http://", "http://[x", 3, None):
         with pytest.raises(InvalidArgumentError, match="http"):
             McpServer.http(url)  # type: ignore[arg-type]
@@ -330,7 +330,7 @@ def test_addresses_that_cannot_work_are_refused() -> None:
         McpServer.stdio("server", [3])  # type: ignore[list-item]
 
 
-async def test_a_function_for_approval_that_fails_is_named() -> None:
+async def test_a_failing_approval_function_is_reported() -> None:
     def failing_check(tool: McpToolInfo) -> bool:
         return bool(tool.hints["readOnlyHint"])
 
@@ -339,7 +339,7 @@ async def test_a_function_for_approval_that_fails_is_named() -> None:
             await server.tools()
 
 
-def test_the_sdk_is_loaded_only_when_a_server_is_connected() -> None:
+def test_the_sdk_is_imported_only_on_connect() -> None:
     code = (
         "import sys, tellback.tools, tellback.tools.mcp as m; m.McpServer.stdio('x');"
         "sys.exit(any(n.partition('.')[0] in ('mcp', 'mcp_types', 'httpx2') for n in sys.modules))"
@@ -347,7 +347,7 @@ def test_the_sdk_is_loaded_only_when_a_server_is_connected() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=50, check=False).returncode == 0
 
 
-def test_without_the_extra_the_error_says_what_to_install() -> None:
+def test_without_the_extra_the_error_contains_an_installation_hint() -> None:
     code = """
 import asyncio, sys
 sys.modules["mcp"] = sys.modules["mcp_types"] = None

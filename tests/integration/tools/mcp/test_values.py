@@ -1,4 +1,4 @@
-"""What holds for anything a server may send."""
+"""Properties of names, schemas, results and messages for anything a server may send."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ schemas = st.dictionaries(keys, json, max_size=5).map(lambda schema: {**schema, 
 
 
 @given(st.lists(st.text(min_size=1, max_size=90), unique=True, max_size=30), st.sampled_from([None, "files"]))
-def test_names_are_legal_different_and_always_the_same(names: list[str], prefix: str | None) -> None:
+def test_names_are_valid_unique_and_stable(names: list[str], prefix: str | None) -> None:
     found = assign_legal_names(names, prefix)
     assert list(found) == names
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in found.values())
@@ -56,7 +56,7 @@ def test_names_are_legal_different_and_always_the_same(names: list[str], prefix:
     assert assign_legal_names(names[::-1], prefix) == found
 
 
-def test_names_that_would_fall_together_are_told_apart() -> None:
+def test_colliding_names_get_different_suffixes() -> None:
     found = assign_legal_names(["a.b", "a_b", "a/b"])
     assert found["a_b"] == "a_b"
     assert len(set(found.values())) == 3
@@ -65,7 +65,7 @@ def test_names_that_would_fall_together_are_told_apart() -> None:
 
 @settings(deadline=None)
 @given(schemas | json, json)
-def test_a_schema_is_refused_or_can_check_any_input(schema: Any, value: Any) -> None:
+def test_a_schema_is_rejected_or_can_validate_any_input(schema: Any, value: Any) -> None:
     try:
         usable = normalize_schema(schema)
     except UnusableSchema:
@@ -80,7 +80,7 @@ def test_a_schema_is_refused_or_can_check_any_input(schema: Any, value: Any) -> 
 
 @settings(deadline=None)
 @given(st.lists(json | st.fixed_dictionaries({"name": json, "inputSchema": schemas, "description": json}), max_size=5))
-def test_every_listed_tool_is_kept_or_refused(tools: list[Any]) -> None:
+def test_every_listed_tool_is_accepted_or_rejected(tools: list[Any]) -> None:
     pages = ToolListPages()
     page = pages.filter_page({"tools": tools, "nextCursor": "2"})
     assert len(page["tools"]) + len(pages.refused) == len(tools)
@@ -91,26 +91,26 @@ def test_every_listed_tool_is_kept_or_refused(tools: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"properties": {"x": {"$ref": "file:///etc/passwd"}}}, "outside itself"),
-        ({"$defs": {"a": {"$ref": "https://example.com/a"}}}, "outside itself"),
-        ({"x-more": {"a": {"$ref": "https://example.com/a"}}, "$ref": "#/x-more/a"}, "outside itself"),
+        ({"properties": {"x": {"$ref": "file:///etc/passwd"}}}, "external reference"),
+        ({"$defs": {"a": {"$ref": "https://example.com/a"}}}, "external reference"),
+        ({"x-more": {"a": {"$ref": "https://example.com/a"}}, "$ref": "#/x-more/a"}, "external reference"),
         ({"properties": {"x": {"$id": "http://example.com", "$ref": "#/a"}}}, r"\$id"),
-        ({"properties": {"x": {"$ref": "#/properties/y"}}}, "does not hold"),
-        ({"properties": {"x": {"$ref": "#somewhere"}}}, "does not hold"),
+        ({"properties": {"x": {"$ref": "#/properties/y"}}}, "does not contain"),
+        ({"properties": {"x": {"$ref": "#somewhere"}}}, "does not contain"),
     ],
 )
-def test_references_that_cannot_be_followed_are_refused(schema: Any, reason: str) -> None:
+def test_unresolvable_references_are_rejected(schema: Any, reason: str) -> None:
     with pytest.raises(UnusableSchema, match=reason):
         normalize_schema(schema)
 
 
-def test_a_property_may_be_called_like_a_keyword() -> None:
+def test_a_property_may_have_the_name_of_a_keyword() -> None:
     schema = normalize_schema({"properties": {"$ref": {"type": "string"}, "default": {"enum": [{"$ref": "http://x"}]}}})
     with pytest.raises(InvalidInput):
         build_shallow_binder(schema)({"$ref": 3})
 
 
-def test_definitions_of_the_older_drafts_are_kept() -> None:
+def test_definitions_of_older_drafts_are_accepted() -> None:
     schema = normalize_schema(
         {
             "$schema": "http://json-schema.org/draft-07/schema#",
@@ -124,7 +124,7 @@ def test_definitions_of_the_older_drafts_are_kept() -> None:
 
 @settings(deadline=None)
 @given(schemas)
-def test_what_is_usable_is_valid_for_any_provider(schema: Any) -> None:
+def test_usable_schemas_are_valid_for_any_provider(schema: Any) -> None:
     try:
         usable = normalize_schema(schema)
     except UnusableSchema:
@@ -149,12 +149,12 @@ def test_what_is_usable_is_valid_for_any_provider(schema: Any) -> None:
         {"description": 3},
     ],
 )
-def test_one_wrong_keyword_makes_a_schema_unusable(wrong: dict[str, Any]) -> None:
+def test_one_invalid_keyword_makes_a_schema_unusable(wrong: dict[str, Any]) -> None:
     with pytest.raises(UnusableSchema):
         normalize_schema({"properties": {"x": wrong}})
 
 
-def test_input_is_checked_one_level_deep_and_the_rest_is_left_to_the_server() -> None:
+def test_input_is_validated_only_one_level_deep() -> None:
     properties = {
         "count": {"type": "integer"},
         "size": {"enum": ["small", "large"]},
@@ -177,7 +177,7 @@ def test_input_is_checked_one_level_deep_and_the_rest_is_left_to_the_server() ->
             bind(wrong)
 
 
-def test_a_schema_that_multiplies_costs_nothing_to_check() -> None:
+def test_checking_an_exponential_schema_is_fast() -> None:
     schema = normalize_schema({"properties": {"x": {"allOf": [{"$ref": "#"}] * 500}}})
     value: dict[str, Any] = {}
     for _ in range(50):
@@ -185,7 +185,7 @@ def test_a_schema_that_multiplies_costs_nothing_to_check() -> None:
     assert build_shallow_binder(schema)(value) == ([], value)
 
 
-def test_a_list_of_too_many_tools_or_too_much_text_is_refused() -> None:
+def test_a_list_with_too_many_tools_or_too_much_text_is_rejected() -> None:
     tool = {"name": "t", "inputSchema": {"type": "object"}}
     pages = ToolListPages()
     pages.filter_page({"tools": [tool] * MAX_TOOLS})
@@ -196,10 +196,10 @@ def test_a_list_of_too_many_tools_or_too_much_text_is_refused() -> None:
 
 
 @given(st.lists(st.text("ab ", max_size=50), max_size=8), st.integers(1, 100))
-def test_no_more_text_is_shown_than_allowed(texts: list[str], limit: int) -> None:
+def test_text_is_truncated_to_the_limit(texts: list[str], limit: int) -> None:
     result = to_tool_result({"content": [{"type": "text", "text": text} for text in texts]}, limit)
     full_text = "\n\n".join(text for text in texts if text)
-    note = f"[cut: the first {limit} of {len(full_text)} characters are shown]"
+    note = f"[truncated: the first {limit} of {len(full_text)} characters are shown]"
     assert result.content.endswith(note) == (len(full_text) > limit)
     shown_text = result.content.removesuffix(note)
     assert full_text.startswith(shown_text.removesuffix("\n\n"))
@@ -207,7 +207,7 @@ def test_no_more_text_is_shown_than_allowed(texts: list[str], limit: int) -> Non
     assert result.parts is None
 
 
-def test_the_names_of_images_count_as_text() -> None:
+def test_image_names_count_as_text() -> None:
     content = [{"type": "text", "text": "x" * 100}, *[{"type": "image", "data": "AAAA", "mimeType": "image/png"}] * 3]
     result = to_tool_result({"content": content}, 100)
     assert result.content.startswith("x" * (100 - 3 * len("[image: image/png]\n\n")) + "\n\n")
@@ -228,50 +228,50 @@ def test_the_names_of_images_count_as_text() -> None:
         ("AAAA", ""),
     ],
 )
-def test_media_that_no_provider_takes_is_left_out(data: str, mime: str) -> None:
+def test_unsupported_media_is_left_out(data: str, mime: str) -> None:
     result = to_tool_result({"content": [{"type": "image", "data": data, "mimeType": mime}]}, 1_000)
     assert result.parts is None
     assert result.content.startswith("[image left out: ")
     assert len(result.content) < 200
 
 
-def test_media_that_is_too_large_together_is_left_out() -> None:
+def test_media_over_the_total_size_limit_is_left_out() -> None:
     image = {"type": "image", "data": "AAAA" * (MAX_MEDIA_CHARS // 8), "mimeType": "image/png"}
     result = to_tool_result({"content": [image] * 3}, 10_000)
     assert [part.kind for part in result.parts or ()] == ["image", "image", "text"]
 
 
-def test_blocks_that_nobody_reads_are_cut() -> None:
+def test_too_many_blocks_are_truncated() -> None:
     result = {"content": [{"type": "text", "text": ""}] * (MAX_BLOCKS + 1)}
     limited = limit_blocks(result)
     assert len(limited["content"]) == MAX_BLOCKS + 1
-    assert to_tool_result(limited, 1_000).content == "[cut: the first 1000 of 1001 blocks are shown]"
+    assert to_tool_result(limited, 1_000).content == "[truncated: the first 1000 of 1001 blocks are shown]"
     assert limit_blocks(limited | {"content": limited["content"][:5]})["content"] == limited["content"][:5]
     assert limit_blocks({"content": "not a list"}) == {"content": "not a list"}
 
 
-def test_structured_content_that_is_nested_too_deeply_is_left_out() -> None:
+def test_deeply_nested_structured_content_is_left_out() -> None:
     deep: Any = {}
     for _ in range(100_000):
         deep = {"x": deep}
     result = to_tool_result({"content": [], "structuredContent": deep}, 1_000)
-    assert (result.value, result.content) == (None, "[structured content left out: it is nested too deeply]")
+    assert (result.value, result.content) == (None, "[structured content left out: nested too deeply]")
     while deep:  # one level at a time, or freeing it would overflow the stack
         deep = deep.pop("x")
 
 
 @given(json)
-def test_any_message_is_read_as_it_was_written(value: Any) -> None:
+def test_messages_round_trip(value: Any) -> None:
     sent = {"jsonrpc": "2.0", "result": {"x": value}}
     assert decode(encode(sent)) == sent
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"3", b"{", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000])
-def test_what_is_no_message_is_not_read(data: bytes) -> None:
+def test_invalid_messages_are_ignored(data: bytes) -> None:
     assert decode(data) is None
 
 
-def test_characters_and_numbers_that_do_not_exist_are_replaced() -> None:
+def test_invalid_characters_and_numbers_are_replaced() -> None:
     assert decode(b'{"a": "x\\ud800y", "b": NaN, "c": "\xff", "d": "\\ud83d\\ude00"}') == {
         "a": "x?y",
         "b": None,
@@ -286,13 +286,13 @@ def test_too_many_images_are_left_out() -> None:
     assert sum(part.kind == "image" for part in result.parts or ()) == MAX_MEDIA
 
 
-def test_structured_content_alone_is_shown_as_json() -> None:
+def test_structured_content_without_blocks_is_shown_as_json() -> None:
     result = to_tool_result({"content": [], "structuredContent": {"celsius": 21, "rain": None}}, 1_000)
     assert result.content == '{"celsius":21,"rain":null}'
     assert result.value == {"celsius": 21, "rain": None}
 
 
-def test_resources_that_are_not_text_are_named() -> None:
+def test_binary_resources_are_described() -> None:
     block = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}
     assert to_tool_result({"content": [block]}, 1_000).content.startswith(
         "[resource: file:///a.bin, unknown type, 3 bytes"
