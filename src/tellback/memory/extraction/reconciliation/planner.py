@@ -73,8 +73,8 @@ class TimelinePlanner:
     def end_atom(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
         """End an atom with a fact that states its end, or that denies it.
 
-        An open-ended atom is superseded by one with the end. If the atom has ended, it keeps its text, and the fact
-        describes the time since then.
+        If the end is in the future, the atom is superseded by one with that end. If it has passed, the atom ends, and
+        the fact describes the time since then.
         """
         if not incoming.had_ended:
             return self._restate(incoming, entry, min(entry.valid_from, incoming.valid_from), incoming.valid_to)
@@ -98,7 +98,7 @@ class TimelinePlanner:
         return self._restate(incoming, entry, incoming.valid_from, entry.valid_to)
 
     def cancel_upcoming(self, incoming: IncomingFact, entry: TrackedAtom) -> None:
-        """Apply a fact that says that an atom stays valid: cancel its planned successors, unless they were stated
+        """Cancel the future successors of an atom, because a fact says that it stays valid, unless they were stated
         later."""
         upcoming = list(self._tracker.successors(entry))
         if not upcoming or incoming.valid_to is not None or not upcoming[-1].is_last:
@@ -170,7 +170,7 @@ class TimelinePlanner:
         return ADDED
 
     def _restatements(self, entry: TrackedAtom, moment: datetime) -> list[Restatement]:
-        """Return the atoms that were stated again after a time, so that they become valid again from then on."""
+        """Return a copy of the atom that starts when it was stated again after a time, if it was."""
         said_again = entry.next_said_after(moment)
         return [] if said_again is None else [(replace(_copy_draft(entry), valid_from=said_again), entry.message_dates)]
 
@@ -248,7 +248,7 @@ class FactPlanner:
     def _was_deleted(self, incoming: IncomingFact) -> bool:
         """Whether the user deleted this fact and has not stated it again since."""
         if any(incoming.cited_ids <= entry.cited_ids for entry in self._find_repeated(incoming)):
-            return False  # a different fact of those messages, which was not deleted
+            return False  # an atom that was not deleted already has these words and citations
         return any(facts.is_deleted(incoming, entry) for entry in self._tracker.deleted())
 
     def _cite_repeated(self, incoming: IncomingFact) -> str | None:
@@ -293,7 +293,7 @@ class FactPlanner:
         return CITED if self._tracker.cite(entry, incoming.citation, incoming.message_dates) else UNCHANGED
 
     def _end_denied(self, incoming: IncomingFact) -> str | None:
-        """End the atoms that a fact says have ended."""
+        """End the atom that a fact says has ended, or cite it if it is still valid at that time."""
         if not incoming.had_ended or not negates(incoming.fact.text):
             return None
         for entry in self._find_opposed(incoming):
@@ -313,7 +313,7 @@ class FactPlanner:
             later = next((entry for entry in timeline if entry.valid_from > incoming.valid_from), None)
             return None if later is None else self._timeline.place(incoming, self._tracker.chain(later), Change.CHANGED)
         if before.is_planned and before.valid_from >= incoming.valid_from:
-            return None  # both come from the same messages, so both are true
+            return None  # both come from this extraction, so both are true
         return self._replace(incoming, before, self._tracker.chain(before), incoming.fact.change is Change.NONE)
 
     def _place_in_slot(self, incoming: IncomingFact) -> str | None:
@@ -366,7 +366,7 @@ class FactPlanner:
         decision = self._decide_or_ask(incoming, self._find_similar(incoming))
         chosen = None if decision is None or decision.atom_id is None else self._tracker.get(decision.atom_id)
         if decision is None or chosen is None or chosen.status is AtomStatus.DELETED:
-            return None  # the atom to supersede is gone, so the fact is new
+            return None  # undecided, decided as new, or the chosen atom is gone
         match decision.verdict:
             case Verdict.NEW:
                 return None

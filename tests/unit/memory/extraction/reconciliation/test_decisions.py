@@ -10,7 +10,7 @@ from tellback.memory.extraction.values import Change, Decision, ExtractedEntity,
 from tellback.types.memory import Atom, AtomStatus, EntityType
 from tests.unit.memory.space import DAY, EVENT, Space, day, home_fact, make_fact, make_window
 
-ASKED_ABOUT = [
+SIMILAR_FACTS = [
     ("User works as a nurse at St. Mary's hospital", "User works at St. Mary's hospital as a head nurse", False),
     ("User likes coffee", "User does not like coffee", False),
     ("Anna's birthday is on 3 May", "Anna's birthday is on 4 May", False),
@@ -18,7 +18,7 @@ ASKED_ABOUT = [
     ("User lives in Lisbon", "User lives in Porto", True),
     ("User's favourite team is Benfica", "User's favourite team is Porto", False),
 ]
-NOT_ASKED = [
+DIFFERENT_FACTS = [
     ("User likes sushi", "User likes hiking", False),
     ("User lives in Lisbon", "Anna lives in Porto", False),
     ("User has a dog named Rex", "User has a cat named Tom", False),
@@ -27,7 +27,7 @@ NOT_ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("known", "statement", "single"), ASKED_ABOUT)
+@pytest.mark.parametrize(("known", "statement", "single"), SIMILAR_FACTS)
 async def test_a_fact_that_shares_half_of_its_words_is_a_question(
     space: Space, known: str, statement: str, single: bool
 ) -> None:
@@ -37,7 +37,7 @@ async def test_a_fact_that_shares_half_of_its_words_is_a_question(
     assert plan.added == 1
 
 
-@pytest.mark.parametrize(("known", "statement", "single"), NOT_ASKED)
+@pytest.mark.parametrize(("known", "statement", "single"), DIFFERENT_FACTS)
 async def test_a_fact_that_shares_fewer_words_is_new(space: Space, known: str, statement: str, single: bool) -> None:
     await space.add(known)
     plan = await space.plan(make_window(1), make_fact(statement, 1, single=single))
