@@ -185,8 +185,8 @@ class Worker(ABC):
             pause = interval
 
     async def _run_if_due(self, schedule: Schedule) -> None:
-        """Run a schedule if it is due and no other process has claimed it. A failure is logged, and the schedule
-        stays."""
+        """Run a schedule if it is due and no other process has claimed it. A failure is logged, and it runs again
+        later."""
         at = time.time()
         if at < self._next_run.get(schedule.name, 0.0):
             return  # this process claimed the last run, so the next is not due yet

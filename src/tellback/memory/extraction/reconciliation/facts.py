@@ -476,7 +476,7 @@ def _is_same_mistake(incoming: IncomingFact, entry: TrackedAtom) -> bool:
 
 
 def reports_end(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether a fact states the end of an atom that was open-ended so far."""
+    """Whether a fact states an end for an atom that is open-ended or ends later."""
     if incoming.valid_to is None or not entry.is_last or entry.status is not AtomStatus.ACTIVE or entry.was_never_valid:
         return False
     return entry.valid_from < incoming.valid_to and (entry.valid_to is None or incoming.valid_to < entry.valid_to)
