@@ -10,9 +10,9 @@ from tellback.types.ids import utc_now
 from tellback.types.memory import Citation
 
 
-@pytest.mark.parametrize("held", [50_000, 0], ids=["held", "large"])
-async def test_a_recalled_atom_has_its_new_citations(url: str, held: int) -> None:
-    async with Tellback(url, embedder=None, memory_atoms=held, worker=False) as tb:
+@pytest.mark.parametrize("memory_atoms", [50_000, 0], ids=["cached", "large"])
+async def test_a_recalled_atom_has_its_new_citations(url: str, memory_atoms: int) -> None:
+    async with Tellback(url, embedder=None, memory_atoms=memory_atoms, worker=False) as tb:
         maya = tb.user("maya")
         space = await maya.memory.create_space()
         atom = await maya.memory.add_atom(space.id, "Likes tea.", source_conversation_id="conv_1")

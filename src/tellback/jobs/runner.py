@@ -223,7 +223,7 @@ class JobRunner:
         # An error of a handler may quote the user's messages, so its text goes only to the job's row, not to the log.
         detail, exc_info = (text, error) if isinstance(error, LOGGABLE_ERRORS) else (type(error).__name__, None)
         log.log(level, "Job %s failed, attempt %d, %s: %s", job.id, job.attempts, next_step, detail, exc_info=exc_info)
-        log.debug("The error of job %s", job.id, exc_info=error)
+        log.debug("Job %s failed with this error", job.id, exc_info=error)
         return retry_at
 
     async def _postpone(self, job: Job, seconds: float) -> float | None:

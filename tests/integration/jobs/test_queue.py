@@ -72,7 +72,7 @@ async def test_the_queue_has_only_ids_and_is_empty_at_the_end(postgres_url: str,
     [space] = await make_spaces(store, 1)
     handler = ScriptedJobHandler(store, holds=True)
     async with running_worker(store, handler):
-        job, behind = await queue_job(store, space, "held"), await queue_job(store, space, "behind")
+        job, behind = await queue_job(store, space, "held"), await queue_job(store, space, "poison")
         async with asyncio.timeout(20):
             await handler.holding.wait()
             while len(found := await deliveries(postgres_url)) < 2:  # noqa: ASYNC110 - only the table knows
