@@ -175,7 +175,7 @@ def build_rest_page() -> str:
 
 def _operations_table(tag: str) -> str:
     rows = [_operation_row(each) for each in OPERATIONS.values() if each.tag == tag and each.is_mounted]
-    return "\n".join(["| path | stands for | |", "|---|---|---|", *rows])
+    return "\n".join(["| path | Python method | |", "|---|---|---|", *rows])
 
 
 def _operation_row(operation: Operation[..., Any]) -> str:
@@ -184,7 +184,7 @@ def _operation_row(operation: Operation[..., Any]) -> str:
     notes = [
         f"with {', '.join(filters)}" if filters else "",
         operation.note,
-        "as a [stream](#streams) too" if operation.events and operation.result is not None else "",
+        "also as a [stream](#streams)" if operation.events and operation.result is not None else "",
         "a [stream](#streams)" if operation.events and operation.result is None else "",
         "*admin*" if operation.access == "admin" else "",
     ]
