@@ -1,21 +1,21 @@
-"""What a turn along routes costs, for Tellback's agent and for what is written by hand with its peers, in one run.
+"""Measure what a turn along routes costs, for Tellback's agent and for handwritten agents on LangGraph and Pydantic AI.
 
 There are 5, 50 and 500 routes of 4 states and 3 fields, and 100 guidelines, 80 of them with a condition. A conversation
-holds 20 messages when it begins; then a route is entered, left for another, taken up again, corrected and completed, in
-six turns (workers/agent_routes.py). A turn is two calls to a model that takes no time: one reads the message, and what
-it reads is in a table; the other replies. What is measured is the framework, and no model. Route, state, values, the
-guidelines that hold and the number of calls are checked after each batch.
+starts with 20 messages. In the six turns that follow, the user enters a route, changes to another, returns, corrects a
+value and completes the route (workers/agent_routes.py). A turn makes two calls to a fake model that takes no time: one
+reads the message and takes its result from a table, the other replies. So the benchmark measures the framework, not the
+model. After each batch it checks the route, state, values, matched guidelines and number of calls.
 
-For Tellback that is `agent.respond`, `agent.respond_stream` with 100 deltas, and `agent.respond` with a memory: 1,000
-memories in a SQLite file, of which the best are put into the prompt, and the conversation is kept.
+For Tellback it measures `agent.respond`, `agent.respond_stream` with 100 deltas, and `agent.respond` with a memory:
+1,000 memories in a SQLite file, the best of which are put into the prompt, and the conversation is stored.
 
 LangGraph gets a node that reads the message with structured output over all routes, and conditional edges to one node
-for each route, in which plain code finds the next state: the leanest that does the same. It is measured without a
-checkpointer, streaming, and with its SQLite saver, which keeps the conversation and remembers nothing. Pydantic AI gets
-an agent that reads and one that replies, with the same plain code in between, and keeps nothing.
+for each route, where plain code finds the next state. This is the leanest equivalent. It runs without a checkpointer,
+streaming, and with its SQLite saver, which stores the conversation but recalls nothing. Pydantic AI gets one agent that
+reads and one that replies, with the same plain code in between, and stores nothing.
 
-Besides, how many tokens the model is sent, by the estimate that Tellback uses: its prompts hold the routes that a
-message has to do with, not all of them.
+The benchmark also counts the tokens sent to the model, with Tellback's own estimate: Tellback's prompts contain only
+the routes relevant to a message, not all of them.
 
 CPU time is that of the whole process, all threads. Rounds are interleaved. The goal is a turn under 3 ms of CPU time
 with 50 routes.
@@ -56,7 +56,7 @@ MAX_COUNT = 100
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something to measure: who, what, and with how many routes."""
+    """One measurement: the contender, the kind of turn, and the number of routes."""
 
     name: str
     kind: str
@@ -68,7 +68,7 @@ class Task:
 
 
 def agent_contenders() -> list[Contender]:
-    """Tellback, LangGraph in the environment that has its SQLite saver, and Pydantic AI."""
+    """Return Tellback, LangGraph in the environment that has its SQLite saver, and Pydantic AI."""
     [langgraph] = [contender for contender in persistence_contenders() if contender.name == "langgraph"]
     [pydantic_ai] = [contender for contender in all_contenders() if contender.name == "pydantic-ai-slim"]
     return [
@@ -79,7 +79,7 @@ def agent_contenders() -> list[Contender]:
 
 
 class Bench(Run):
-    """One run, and the samples so far: by contender, key and measure."""
+    """One run and its samples: by contender, key and measure."""
 
     def __init__(
         self, contenders: Sequence[Contender], progress: Progress, folder: Path, options: argparse.Namespace
@@ -134,7 +134,7 @@ class Bench(Run):
         }
 
     def _tasks(self) -> list[Task]:
-        """Those that are compared run one after the other, close in time."""
+        """Return the tasks; compared tasks run directly after one another, so that the machine's load affects both."""
         kinds_and_sizes = [("respond", size) for size in self._options.sizes]
         kinds_and_sizes += [
             (kind, GOAL_ROUTES) for kind in ("stream", *PERSISTED_KINDS) if GOAL_ROUTES in self._options.sizes
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments, [contender.name for contender in contenders])
     progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
-    # Not the system's folder for temporary files, which may be in memory.
+    # The system's temporary folder may be in memory, which would hide the cost of the disk.
     with tempfile.TemporaryDirectory(prefix="agent-", dir=ENVIRONMENTS) as folder:
         bench = Bench(
             [contender for contender in contenders if contender.name in options.only], progress, Path(folder), options
@@ -196,15 +196,15 @@ def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.
         "--sizes",
         type=lambda text: sorted({int(size) for size in text.split(",")}),
         default=list(SIZES),
-        help=f"how many routes (default: {','.join(map(str, SIZES))})",
+        help=f"numbers of routes (default: {','.join(map(str, SIZES))})",
     )
-    parser.add_argument("--memories", type=int, default=MEMORIES, help=f"of the user (default: {MEMORIES:,})")
+    parser.add_argument("--memories", type=int, default=MEMORIES, help=f"the user's memories (default: {MEMORIES:,})")
     parser.add_argument(
         "--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})"
     )
     options = parse_options(parser, arguments, names)
     if not all(MIN_ROUTES <= size <= MAX_ROUTES for size in options.sizes):
-        parser.error(f"{MIN_ROUTES} to {MAX_ROUTES} routes")
+        parser.error(f"--sizes must be numbers from {MIN_ROUTES} to {MAX_ROUTES}")
     return options
 
 

@@ -1,4 +1,4 @@
-"""Samples of bench/agent.py into a goal and a table."""
+"""Turn the samples of bench/agent.py into a goal and a table."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 OURS = "tellback"
 GOAL_ROUTES, GOAL_MS = 50, 3.0
 PERSISTED_KINDS = {
-    "memory": "with a memory, the conversation kept",
-    "persisted": "with its SQLite saver, nothing remembered",
+    "memory": "with a memory, conversation stored",
+    "persisted": "with its SQLite saver, no memory",
 }
-"""What keeps conversations, and what that does."""
+"""The kinds of turn that store the conversation, with their titles."""
 PROMPTS = {
     "understand": "to read a message: the prompt",
     "schema": "to read a message: the schema",
     "reply": "to reply",
 }
-"""What the model is sent."""
+"""The parts of a call whose tokens are counted."""
 
 
 def key_of(kind: str, routes: int) -> str:
@@ -30,14 +30,14 @@ def key_of(kind: str, routes: int) -> str:
 
 
 def goal(numbers: Numbers) -> dict[str, Any]:
-    """Whether a turn is as cheap as it should be; None if it was not measured."""
+    """Return the goal, its value and whether it is met (None if it was not measured)."""
     measures = numbers.get(OURS, {}).get(key_of("respond", GOAL_ROUTES))
     value = None if measures is None else measures["cpu_ms"]["median"]
     return {"target_ms": GOAL_MS, "value_ms": value, "met": None if value is None else value < GOAL_MS}
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Everything a person wants to see of a run."""
+    """Return the report of a run as text."""
     sizes = result["sizes"]
     lines = [
         f"Python {result['python']}, {result['rounds']} rounds, interleaved; 100 guidelines, 80 with a condition.",

@@ -1,4 +1,4 @@
-"""The plain ways to rank turns that recall is measured beside: words alone, and vectors alone."""
+"""The baselines that recall is compared with: ranking turns by words alone, and by vectors alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STEMMER = Stemmer.Stemmer("english")
 
 
 def terms(text: str) -> list[str]:
-    """Stems, without the words that say little."""
+    """Return the stems of a text without its stop words."""
     words = [word for word in _WORD.findall(text.lower()) if word not in STOPWORDS]
     stems: list[str] = _STEMMER.stemWords(words)
     return stems
@@ -56,7 +56,7 @@ class Bm25:
             self._weights[term] = rows, idf * frequencies * (K1 + 1) / (frequencies + norms[rows])
 
     def scores(self, query: str) -> np.ndarray:
-        """One for each text."""
+        """Return one score for each text."""
         scores = np.zeros(self._size)
         for term in terms(query):
             if term in self._weights:
@@ -66,5 +66,5 @@ class Bm25:
 
 
 def rank_ids(scores: np.ndarray, ids: Sequence[str]) -> list[str]:
-    """Ids, the best first; of equals, the earlier one."""
+    """Return the ids, best first; ties keep their order."""
     return [ids[row] for row in np.argsort(-scores, kind="stable")]

@@ -1,11 +1,11 @@
-"""Dialogues in BEAM's layout: a folder with `chat.json` and `probing_questions/probing_questions.json`.
+"""Read dialogues in BEAM's layout: a folder with `chat.json` and `probing_questions/probing_questions.json`.
 
-A chat is a list of batches, each with `turns`, lists of messages that have an `id`, a `role`, the `content` and, some
-of them, a `time_anchor`. The longest chats are lists of plans instead, each a mapping from its name to batches.
-Questions are by ability, and name the messages they need in `source_chat_ids`, a list or lists by what each is for.
+A chat is a list of batches, each with `turns`: lists of messages with an `id`, a `role`, the `content` and sometimes a
+`time_anchor`. The longest chats are lists of plans instead, where each plan maps its name to batches. Questions are
+grouped by ability, and list the messages that answer them in `source_chat_ids`, either directly or grouped by purpose.
 
-A batch is a session here. Where a shortened chat (`chat_trunecated.json`, as BEAM spells it) lies beside the whole one,
-it is what BEAM's own runs ask about, and so do we. The mark at the end of generated messages (`->-> 1,2`) is dropped.
+A batch is read as a session. If a folder also has a shortened chat (`chat_trunecated.json`, in BEAM's spelling), it is
+read instead, as in BEAM's own runs. The mark at the end of generated messages (`->-> 1,2`) is removed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _TRAILING_MARK = re.compile(r"\s*->->\s*[\d,.\s]*$")
 
 
 def is_beam(path: Path) -> bool:
-    """Whether a folder, or a folder in it, is one of BEAM's; or a file the chat in one."""
+    """Whether the path is a BEAM folder, contains one, or is the chat file of one."""
     return bool(find_folders(path))
 
 
 def find_folders(path: Path) -> list[Path]:
-    """Folders with a chat and questions, at any depth, in the order of their numbers."""
+    """Return the folders with a chat and questions, at any depth, in numeric order."""
     if path.is_file() and path.name in CHATS:
         path = path.parent
     candidates = {file.parent for name in CHATS for file in path.rglob(name)} if path.is_dir() else set()
@@ -38,7 +38,7 @@ def find_folders(path: Path) -> list[Path]:
 
 
 def read_beam(path: Path, warn: Warn) -> list[Dialogue]:
-    """The dialogues of a folder in BEAM's layout, or of all such folders in it."""
+    """Return the dialogues of a BEAM folder, or of all BEAM folders in it."""
     dialogues: list[Dialogue] = []
     base = path.parent if path.is_file() else path
     for folder in find_folders(path):
@@ -49,14 +49,14 @@ def read_beam(path: Path, warn: Warn) -> list[Dialogue]:
         try:
             dialogues.append(build_dialogue(_load_json(chat), _load_json(questions), name, warn))
         except NotADialogue as reason:
-            warn(f"{name}: left out, {reason}")
+            warn(f"{name} is skipped: {reason}")
     if not dialogues:
-        raise NotADialogue(f"{path} holds no folder with chat.json and probing_questions")
+        raise NotADialogue(f"{path} contains no folder with chat.json and probing_questions")
     return dialogues
 
 
 def build_dialogue(chat: Any, questions: Any, name: str, warn: Warn) -> Dialogue:
-    """A dialogue from a chat and the questions about it."""
+    """Build a dialogue from a chat and the questions about it."""
     clock = Clock(name, warn)
     sessions: list[Session] = []
     ids: set[str] = set()
@@ -81,12 +81,12 @@ def build_dialogue(chat: Any, questions: Any, name: str, warn: Warn) -> Dialogue
     if not sessions:
         raise NotADialogue("its chat has no messages")
     if repeated:
-        warn(f"{name}: {repeated} messages have the id of an earlier one; any of them counts as the one that is cited")
+        warn(f"{name}: {repeated} messages repeat an earlier id; any message with a cited id counts as evidence")
     return Dialogue(name, tuple(sessions), tuple(_questions(questions, ids)), ("user", "assistant"), roles=True)
 
 
 def _batches(chat: Any) -> Iterator[Mapping[str, Any]]:
-    """The mappings that have turns, wherever they are: in the chat itself, or in its plans."""
+    """Yield the mappings with turns, from the chat itself or from its plans."""
     if isinstance(chat, Mapping):
         if "turns" in chat:
             yield chat
@@ -111,7 +111,7 @@ def _messages(turns: Any) -> Iterator[Mapping[str, Any]]:
 
 def _questions(questions_by_ability: Any, ids: set[str]) -> Iterator[Question]:
     if not isinstance(questions_by_ability, Mapping):
-        raise NotADialogue("its questions are not by ability")
+        raise NotADialogue("its questions are not grouped by ability")
     for ability, questions in questions_by_ability.items():
         for item in questions if isinstance(questions, list) else []:
             if not isinstance(item, Mapping):
@@ -130,7 +130,7 @@ def _load_json(file: Path) -> Any:
     text = file.read_text(encoding="utf-8-sig")
     try:
         loaded = json.loads(text)
-        # The questions of the published dataset are a text in which Python's own notation is.
+        # The published dataset stores the questions as a string with a Python literal.
         return ast.literal_eval(loaded) if isinstance(loaded, str) else loaded
     except (ValueError, SyntaxError) as error:
         raise NotADialogue(f"{file.name} is not JSON: {error}") from None

@@ -1,4 +1,4 @@
-"""Who is measured, and the environments they run in."""
+"""The contenders of the benchmarks and the environments that they run in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENVIRONMENTS = BENCH.parent / ".bench"
 INSTALL_SECONDS = 900
 
 WORKER_ENVIRONMENT = {
-    # One thread each: with more, times depend on what else the machine does.
+    # One thread each: with more, times depend on the load of the machine.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -33,14 +33,14 @@ WORKER_ENVIRONMENT = {
 
 
 class ContenderError(Exception):
-    """A contender cannot be measured; the message says why."""
+    """A contender cannot be measured; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One library: its environment's home, how to run its worker, and how it is imported.
+    """One library: its environment's folder, its worker script, and its import statements.
 
-    `label` is what it is called in tables, where its packages would not say it.
+    `label` is its name in tables, where the names of its packages are not enough.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Contender:
 
     @property
     def environment(self) -> dict[str, str]:
-        # PYTHONDONTWRITEBYTECODE and the like would change what an import costs.
+        # Variables such as PYTHONDONTWRITEBYTECODE would change what an import costs.
         variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         if self.home is None and "PYTHONPATH" in os.environ:
             variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
@@ -65,7 +65,7 @@ class Contender:
 
 
 def all_contenders() -> list[Contender]:
-    """Tellback, in this interpreter, and the peers, each in its own."""
+    """Return Tellback in this interpreter, and each peer in its own."""
     contenders = [Contender("tellback", None, WORKERS / "tellback_worker.py", "import tellback")]
     for name, peer in _peers().items():
         if "worker" in peer:
@@ -75,9 +75,9 @@ def all_contenders() -> list[Contender]:
 
 
 def persistence_contenders() -> list[Contender]:
-    """The same, those that keep conversations in SQLite.
+    """Return the contenders that store conversations in SQLite.
 
-    What a peer needs for that goes into an environment of its own: what else is installed changes what an import costs.
+    Each peer gets a separate environment for this, because installed packages change what an import costs.
     """
     contenders = [Contender("tellback", None, WORKERS / "tellback_persist.py", "import tellback")]
     for name, peer in _peers().items():
@@ -91,7 +91,7 @@ def persistence_contenders() -> list[Contender]:
 
 
 def memory_contenders() -> list[Contender]:
-    """The same, those that keep memories and find them by meaning: each with each of its stores."""
+    """Return the contenders that store memories and search them by meaning, one for each store."""
     contenders = [Contender("tellback", None, WORKERS / "tellback_memory.py", "import tellback")]
     for name, peer in _peers().items():
         memory = peer.get("memory")
@@ -114,7 +114,7 @@ def memory_contenders() -> list[Contender]:
 
 
 def prepare(contender: Contender, report_progress: Callable[[str], None], *, install: bool = True) -> None:
-    """Make the contender's environment, unless it is there with the same packages."""
+    """Create the contender's environment, unless it exists with the same packages."""
     home = contender.home
     if home is None:
         return
@@ -123,7 +123,7 @@ def prepare(contender: Contender, report_progress: Callable[[str], None], *, ins
     if marker.exists() and marker.read_text() == requirements:
         return
     if not install:
-        raise ContenderError("its environment is not there: run once without --skip-install")
+        raise ContenderError("its environment does not exist: run once without --skip-install")
     report_progress(f"installing {', '.join(contender.packages)}")
     shutil.rmtree(home, ignore_errors=True)
     _run([sys.executable, "-m", "venv", str(home)])

@@ -1,7 +1,7 @@
-"""Made-up conversations, what a model would find in each, and what is known before: the same ones every time.
+"""Generate conversations, the facts a model finds in each, and the facts known before; the output is always the same.
 
-Of the five facts of a conversation two are new, one repeats what is known word for word, one gives something of which
-there is one at a time another value, and one is so much like something known that somebody has to judge.
+Each conversation has five facts. Two are new, one repeats a known fact verbatim, one changes the value of a slot that
+has one value at a time, and one is so similar to a known fact that a model has to decide between them.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any
 from corpus import ADJECTIVES, SEED, VERBS, Memory, build_memories
 
 SLOTS = 20
-"""Things of which there is one value at a time, among what is known."""
+"""The number of known facts with a slot, which has one value at a time."""
 TURNS = 10
 FACTS = 5
 MIN_SIZE = 60
-"""Enough for the conversations of a batch, each of which is about two memories of its own."""
+"""Enough for one batch: each conversation uses two different memories."""
 CHATTER = ("Did you sleep well?", "What a day it was.", "Let me think.", "One more thing.", "That is all for now.")
-NUMBER_PREFIX = "talk number"
-"""Names a conversation in its first line, for a fake model to know which one it reads."""
+NUMBER_PREFIX = "chat number"
+"""Marks the number of a conversation in its first line, so that the fake model can recognize it."""
 DECISION = json.dumps({"decisions": [{"fact": 1, "verdict": "replaces", "candidate": 1}]})
-"""The fact that somebody has to judge replaces what is most like it."""
+"""The model decides that the fact replaces the most similar known one."""
 
 
 def build_known_facts(size: int) -> list[dict[str, str]]:
-    """What is known, so many facts: each with its `text`, the first ones with a `slot` and its `value`."""
+    """Return the known facts: each with its `text`, the first ones also with a `slot` and its `value`."""
     slots = [{"text": _slot_text(n, 0), "slot": f"user: {_attribute(n)}", "value": _value(n, 0)} for n in range(SLOTS)]
     return [*slots, *({"text": text} for text in _texts(build_memories(size - SLOTS)))]
 
 
 def build_conversations(count: int, size: int) -> list[dict[str, Any]]:
-    """So many conversations of someone of whom so much is known.
+    """Return conversations of a user for whom the given number of facts is known.
 
-    Each has `turns` (pairs of texts), `facts` (texts), and the `answer` of a model that Tellback would ask.
+    Each has `turns` (pairs of texts), `facts` (texts), and the `answer` of the model to Tellback's request.
     """
     known_memories = build_memories(size - SLOTS)
     texts, random = _texts(known_memories), Random(SEED)
@@ -97,7 +97,7 @@ def _text(parts: Any, index: int) -> str:
 
 
 def _new_text(memory: Memory, number: int) -> str:
-    """Two words of its own keep it apart from all the others."""
+    """Return a text that differs from all others in two words."""
     words = f"quest{number}a and quest{number}b"
     return "User saw {person} with a {thing} {noun} in {place} for ".format(**memory.parts) + f"{words}."
 

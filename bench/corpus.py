@@ -1,7 +1,7 @@
-"""Made-up chat turns in plain English, and questions about them: the same ones for the same seed.
+"""Generate chat turns in plain English and questions about them; the output is the same for the same seed.
 
-Sentences are built from everyday words and invented names. How often a word comes up falls off as it does in a real
-text, so that an index has both very common and very rare words to deal with.
+Sentences consist of everyday words and invented names. Word frequencies fall off as in real text, so an index has to
+handle very common and very rare words.
 """
 
 from __future__ import annotations
@@ -74,20 +74,20 @@ _CODAS = ("", "", "l", "n", "r", "s", "m", "nd", "rt", "x")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A turn, and what a question about it can name."""
+    """A turn, and the words that a question about it can use."""
 
     text: str
     parts: Mapping[str, str]
 
     def question(self, variant: int) -> str:
-        """A question whose answer it is; another one for another number, up to `VARIANTS`."""
+        """Return a question that this memory answers; numbers up to `VARIANTS` give different questions."""
         template = QUESTION_TEMPLATES[variant % len(QUESTION_TEMPLATES)].format(**self.parts)
         opening = QUESTION_OPENINGS[variant // len(QUESTION_TEMPLATES) % len(QUESTION_OPENINGS)]
         return f"{opening}{template}"
 
 
 def build_memories(count: int, seed: int = SEED) -> list[Memory]:
-    """So many, no two of them alike; the first ones are the same whatever the number."""
+    """Return `count` different memories; a larger count only appends more."""
     random = Random(seed)
     people = [word.capitalize() for word in _invent_words(random, PEOPLE, 2)]
     places = [word.capitalize() for word in _invent_words(random, PLACES, 3)]
@@ -118,7 +118,7 @@ def build_memories(count: int, seed: int = SEED) -> list[Memory]:
 
 
 def build_questions(memories: Sequence[Memory], count: int, seed: int = SEED) -> list[tuple[str, int]]:
-    """So many questions, all different, each with the number of the memory that answers it."""
+    """Return different questions, each with the number of the memory that answers it."""
     if count > VARIANTS * len(memories):
         raise ValueError(f"{count} questions about {len(memories)} memories would repeat themselves")
     order = [*range(len(memories))]
@@ -143,5 +143,5 @@ def _invent_words(random: Random, count: int, syllables: int) -> Iterator[str]:
 
 
 def _cumulative_weights(count: int) -> list[float]:
-    """Weights that fall off with the rank, added up."""
+    """Return cumulative weights that fall off with the rank."""
     return [*accumulate(1 / (rank + 3) for rank in range(count))]

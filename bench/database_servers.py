@@ -1,4 +1,4 @@
-"""Real databases for a benchmark: the servers of the tests, for as long as it runs."""
+"""Start the test suite's database servers for the duration of a benchmark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SERVER_CLASSES: Mapping[str, type[Server]] = {
 def start_servers(
     names: set[str], report_progress: Callable[[str], None]
 ) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """The URLs of those of these names that run now, and why others do not."""
+    """Yield the URL of each server that started, and the reason for each that did not."""
     urls: dict[str, str] = {}
     unavailable: dict[str, str] = {}
     with ExitStack() as stack:

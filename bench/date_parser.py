@@ -1,4 +1,4 @@
-"""Dates as chats' exports write them."""
+"""Parse dates as chat exports write them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMATS = (
         for day in ("%d %B %Y", "%d %b %Y", "%B %d %Y", "%b %d %Y")
         for time in ("", " %H:%M:%S", " %H:%M", " %I:%M %p", " %I:%M:%S %p", " at %I:%M %p", " at %H:%M")
     ),
-    # Which comes first, the month or the day, cannot be told up to the 12th: the month, unless that is impossible.
+    # Up to the 12th, day and month are ambiguous: read the month first, unless that is impossible.
     *(
         f"{day}{time}"
         for day in ("%m/%d/%Y", "%m/%d/%y", "%d/%m/%Y", "%d/%m/%y")
@@ -36,11 +36,11 @@ _NOISE = re.compile(r"\([^)]*\)|\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b", re.IGNORECASE)
 _NAMED_MONTH = re.compile(r"(?<=[a-z])-(?=\d)|(?<=\d)-(?=[a-z])|(?<=\d)-(?=\d{4}$)", re.IGNORECASE)
 _LATEST_SECONDS = 1e11
-"""A larger number counts milliseconds."""
+"""Larger numbers are milliseconds."""
 
 
 def read_moment(value: Any) -> datetime | None:
-    """A moment in UTC, or None if the text is not understood. One that names no timezone is taken as UTC.
+    """Parse a moment and return it in UTC, or None if the text has no known format. Without a timezone, UTC is assumed.
 
     >>> read_moment("1:56 pm on 8 May, 2023").isoformat()
     '2023-05-08T13:56:00+00:00'

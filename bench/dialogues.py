@@ -1,8 +1,8 @@
-"""Dialogues with questions about them, from files in LoCoMo's format, in REALTALK's, and in BEAM's (beam.py).
+"""Read dialogues with questions about them, from files in the formats of LoCoMo, REALTALK and BEAM (beam.py).
 
-Files differ in details and have mistakes, so whatever can be understood is taken: one item or a list of them; sessions
-under `conversation` or beside the questions; texts under several names; times of messages, of sessions, or none at all;
-evidence as a list or in one text, misspelt or of turns that are not there.
+The files differ in details and contain mistakes, so the reader is tolerant. It accepts one item or a list; sessions
+under `conversation` or beside the questions; texts under several names; times of messages, of sessions, or no times;
+evidence as a list or as one string, misspelt or citing turns that do not exist.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from date_parser import read_moment
 Warn = Callable[[str], None]
 
 ADVERSARIAL = {"5", "adversarial"}
-"""Categories of questions that have no answer in the dialogue, and so nothing to recall."""
+"""Categories of questions without an answer in the dialogue; recall cannot be measured for them."""
 DEFAULT_START = datetime(2024, 1, 1, 12, tzinfo=UTC)
-"""When a dialogue begins that does not say so."""
+"""The assumed start of a dialogue without times."""
 
 TEXTS = ("text", "clean_text", "content", "message", "utterance")
 CAPTIONS = ("blip_caption", "caption", "image_caption")
@@ -38,12 +38,12 @@ _TURN_ID = re.compile(r"D\s*:?\s*(\d+)\s*[:.]\s*(\d+)", re.IGNORECASE)
 
 
 class NotADialogue(ValueError):
-    """What was read holds no dialogue; the message says why."""
+    """The data contains no dialogue; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one speaker said at a time, with the id by which questions cite it."""
+    """One message of a speaker, with its time and the id by which questions cite it."""
 
     id: str
     speaker: str
@@ -53,7 +53,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Turns of one sitting."""
+    """The turns of one session."""
 
     number: int
     turns: tuple[Turn, ...]
@@ -61,7 +61,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, its category, and the ids of the turns that answer it: at least one, each of them once."""
+    """A question, its category, and the unique ids of the turns that answer it (at least one)."""
 
     text: str
     category: str
@@ -70,10 +70,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """Sessions in their order, and the questions that count: those whose evidence is in them.
+    """Sessions in order, and the questions whose evidence is in them.
 
-    `speakers` has who spoke in the order in which the file names them. `roles` says that they are a chat's own roles,
-    `user` and `assistant`, and no names.
+    `speakers` lists the speakers in the order of the file. If `roles` is true, they are the roles `user` and
+    `assistant` instead of names.
     """
 
     name: str
@@ -89,38 +89,38 @@ class Dialogue:
 
     @property
     def session_by_turn(self) -> dict[str, int]:
-        """The number of the session each turn is in."""
+        """The number of each turn's session, by turn id."""
         return {turn.id: session.number for session in reversed(self.sessions) for turn in session.turns}
 
     @property
     def question_time(self) -> datetime:
-        """When the questions are asked: a day after the last turn."""
+        """The time at which the questions are asked: a day after the last turn."""
         return max(turn.timestamp for turn in self.turns) + timedelta(days=1)
 
 
 def read_dialogues(path: Path, warn: Warn) -> list[Dialogue]:
-    """The dialogues of a file, or of all JSON files of a folder. What is left out is told to `warn`."""
+    """Return the dialogues of a file, or of all JSON files in a folder; call `warn` for each skipped item."""
     files = sorted([*path.glob("*.json"), *path.glob("*.jsonl")]) if path.is_dir() else [path]
     dialogues: list[Dialogue] = []
     for file in files:
         try:
             items = _items(_load_json(file))
         except NotADialogue as reason:
-            warn(f"left out: {reason}")
+            warn(f"skipped: {reason}")
             continue
         for index, item in enumerate(items, start=1):
             name = str(_first_value(item, ("sample_id", "id", "conversation_id")) or f"{file.stem} {index}")
             try:
                 dialogues.append(build_dialogue(item, name, warn))
             except NotADialogue as reason:
-                warn(f"{file.name}, {name}: left out, {reason}")
+                warn(f"{file.name}, {name} is skipped: {reason}")
     if not dialogues:
-        raise NotADialogue(f"{path} holds no dialogue")
+        raise NotADialogue(f"{path} contains no dialogue")
     return _with_unique_names(dialogues)
 
 
 def build_dialogue(item: Mapping[str, Any], name: str, warn: Warn) -> Dialogue:
-    """A dialogue from one item of a file."""
+    """Build a dialogue from one item of a file."""
     conversation = item.get("conversation")
     conversation = conversation if isinstance(conversation, Mapping) else item
     names = _names({**item, **conversation})
@@ -128,7 +128,7 @@ def build_dialogue(item: Mapping[str, Any], name: str, warn: Warn) -> Dialogue:
     if not sessions:
         raise NotADialogue("it has no session with turns")
     active_speakers = list(dict.fromkeys(turn.speaker for session in sessions for turn in session.turns))
-    # Whoever is named and never speaks has no role.
+    # A speaker who is listed but has no turns gets no role.
     speakers = [speaker for speaker in names.values() if speaker in active_speakers]
     speakers += [speaker for speaker in active_speakers if speaker not in speakers]
     known_ids = {turn.id for session in sessions for turn in session.turns}
@@ -143,21 +143,21 @@ def build_dialogue(item: Mapping[str, Any], name: str, warn: Warn) -> Dialogue:
 
 
 def cited_ids(evidence: Any, known_ids: Iterable[str]) -> tuple[str, ...]:
-    """The ids of turns in some evidence, each once: those that are in `known_ids`."""
+    """Return the unique turn ids in the evidence that are in `known_ids`."""
     known_ids = known_ids if isinstance(known_ids, set | frozenset | dict) else set(known_ids)
     ids = [id for text in _texts(evidence) for id in _ids(text, known_ids)]
     return tuple(dict.fromkeys(ids))
 
 
 def canonical_id(id: Any) -> str:
-    """A turn's id as all ways to write it are compared: `D30:05` and `D:30:5` are `D30:5`."""
+    """Normalize a turn's id, so that spellings compare equal: `D30:05` and `D:30:5` become `D30:5`."""
     text = str(id).strip()
     match = _TURN_ID.fullmatch(text)
     return f"D{int(match[1])}:{int(match[2])}" if match else text
 
 
 class Clock:
-    """Times of sessions and turns, in their order; where none is understood, one is made up, a day after the last."""
+    """The times of sessions and turns, in order. A time that cannot be parsed becomes a day after the last one."""
 
     def __init__(self, name: str, warn: Warn) -> None:
         self._name = name
@@ -166,17 +166,17 @@ class Clock:
         self._last: datetime | None = None
 
     def read(self, value: Any) -> datetime | None:
-        """The time, or None if there is none, or none that is understood."""
+        """Return the time, or None if it is missing or cannot be parsed."""
         if value is None or value == "":
             return None
         moment = read_moment(value)
         if moment is None and not self._warned:
             self._warned = True
-            self._warn(f"{self._name}: the time {value!r:.60} is not understood; such times are made up, in order")
+            self._warn(f"{self._name}: the time {value!r:.60} cannot be parsed; such times are invented, in order")
         return moment
 
     def session(self, value: Any, turns: Sequence[Any]) -> datetime:
-        """When a session began: as it says, as its first turn says, or a day after the one before."""
+        """Return the start of a session: its own time, that of its first turn, or a day after the previous session."""
         start = self.read(value) or next((moment for turn in turns if (moment := self.turn(turn)) is not None), None)
         if start is None:
             start = DEFAULT_START if self._last is None else self._last + timedelta(days=1)
@@ -184,16 +184,16 @@ class Clock:
         return start
 
     def turn(self, turn: Any) -> datetime | None:
-        """When a turn was said, if it says so."""
+        """Return the time of a turn, or None if it has none."""
         return self.read(_first_value(turn, TIMES)) if isinstance(turn, Mapping) else None
 
     def advance_to(self, until: datetime) -> None:
-        """What is made up from now on is later than this."""
+        """Make all invented times later than this one."""
         self._last = until if self._last is None else max(self._last, until)
 
 
 def text_of(turn: Mapping[str, Any]) -> str:
-    """What was said, with the caption of an image that was shared; empty if there was nothing."""
+    """Return the text of a turn, with the caption of a shared image; empty if it has neither."""
     text = _first_value(turn, TEXTS)
     text = text.strip() if isinstance(text, str) else ""
     caption = _first_value(turn, CAPTIONS)
@@ -232,7 +232,7 @@ def _sessions(conversation: Mapping[str, Any], names: Mapping[str, str], name: s
 
 
 def _session_lists(conversation: Mapping[str, Any]) -> Iterator[tuple[int, list[Any], Any]]:
-    """A session's number, its turns and its time, in the order of the numbers."""
+    """Yield each session's number, turns and time, in numeric order."""
     numbered = {int(match[1]): key for key in conversation if (match := _SESSION.fullmatch(str(key)))}
     for number, key in sorted(numbered.items()):
         turns, time = _turns(conversation[key])
@@ -251,7 +251,7 @@ def _session_lists(conversation: Mapping[str, Any]) -> Iterator[tuple[int, list[
 
 
 def _turns(session: Any) -> tuple[list[Any], Any]:
-    """A session is its turns, or has them beside its time."""
+    """Return the turns of a session, which is a list of turns or a mapping with turns and a time."""
     if isinstance(session, Mapping):
         turns = _first_value(session, TURNS)
         return (turns if isinstance(turns, list) else []), _first_value(session, TIMES)
@@ -259,7 +259,7 @@ def _turns(session: Any) -> tuple[list[Any], Any]:
 
 
 def _names(item: Mapping[str, Any]) -> dict[str, str]:
-    """Who speaks, by what turns may call them, in the file's order."""
+    """Map the labels of speakers in the turns to their names, in the file's order."""
     names = {key: item[key] for key in ("speaker_a", "speaker_b", "speaker_1", "speaker_2") if key in item}
     for key in ("name", "names", "speakers"):
         if isinstance(value := item.get(key), Mapping):
@@ -305,7 +305,7 @@ def _load_json(file: Path) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        # One item on each line is JSON, too, line by line.
+        # The file may be JSON Lines: one item per line.
         lines = [line for line in text.splitlines() if line.strip()]
         try:
             return [json.loads(line) for line in lines]
@@ -314,7 +314,7 @@ def _load_json(file: Path) -> Any:
 
 
 def _items(loaded: Any) -> list[Mapping[str, Any]]:
-    """A list of items; one alone; or one that holds the list, or items by their names."""
+    """Return the items of a file: a list, one item, a mapping with the list, or a mapping of names to items."""
     if isinstance(loaded, list):
         return [item for item in loaded if isinstance(item, Mapping)]
     if not isinstance(loaded, Mapping):
@@ -328,7 +328,7 @@ def _items(loaded: Any) -> list[Mapping[str, Any]]:
 
 
 def _with_unique_names(dialogues: Sequence[Dialogue]) -> list[Dialogue]:
-    """No two by the same name: a name becomes a user's id."""
+    """Make the names unique, because a name becomes a user's id."""
     by_name: dict[str, Dialogue] = {}
     for dialogue in dialogues:
         name, copy_number = dialogue.name, 1
@@ -344,7 +344,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _first_value(mapping: Any, keys: Sequence[str]) -> Any:
-    """The first of these that is there and says something."""
+    """Return the first of these values that is present and not empty."""
     if not isinstance(mapping, Mapping):
         return None
     return next((value for key in keys if (value := mapping.get(key)) not in (None, "", [], {})), None)

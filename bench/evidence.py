@@ -1,4 +1,4 @@
-"""How much of the evidence a ranking brings to the top."""
+"""Measure how much of the evidence is in the top ranks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SESSION_DEPTH = 10
 
 @dataclass(slots=True)
 class Recall:
-    """Shares of the evidence found, a row for each question, and its category."""
+    """The share of the evidence found and the category, one row per question."""
 
     categories: list[str] = field(default_factory=list)
     rows: list[dict[str, float]] = field(default_factory=list)
 
     def add(self, question: Question, ranking: Iterable[str], session_by_turn: Mapping[str, int]) -> None:
-        """Count a question whose turns were ranked so, the best first. A session stands where its best turn does."""
+        """Count a question, given its ranked turns, best first. A session has the rank of its best turn."""
         turns = list(dict.fromkeys(ranking))
         sessions = list(dict.fromkeys(session_by_turn[turn] for turn in turns))
         relevant_sessions = {session_by_turn[turn] for turn in question.evidence}
@@ -32,11 +32,11 @@ class Recall:
         self.rows.append(row)
 
     def summary(self) -> dict[str, Any]:
-        """Means over the questions: `{"turn": {"r5", "r10", "r20"}, "session": {"r10"}}`."""
+        """Return the means over the questions: `{"turn": {"r5", "r10", "r20"}, "session": {"r10"}}`."""
         return _means(self.rows)
 
     def by_category(self) -> dict[str, dict[str, Any]]:
-        """The same, and how many questions there are, for each category."""
+        """Return the means and the number of questions for each category."""
         rows: dict[str, list[dict[str, float]]] = defaultdict(list)
         for category, row in zip(self.categories, self.rows, strict=True):
             rows[category].append(row)
@@ -47,7 +47,7 @@ class Recall:
 
 
 def share(relevant: Iterable[Any], retrieved: Sequence[Any]) -> float:
-    """How much of what is wanted was found, from 0 to 1."""
+    """Return the share of the wanted ids that was found, from 0 to 1."""
     relevant = set(relevant)
     return len(relevant.intersection(retrieved)) / len(relevant)
 

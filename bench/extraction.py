@@ -1,21 +1,21 @@
-"""What making memories of conversations costs, for Tellback and mem0, in one run.
+"""Measure what it costs to extract memories from conversations, for Tellback and mem0.
 
-A conversation has 10 turns, and a model that takes no time finds 5 facts in it: two are new, one repeats what is known,
-one changes what is so, and one is so much like something known that somebody has to judge (conversations.py). The user
+A conversation has 10 turns, and a fake model that takes no time finds 5 facts in it: two are new, one repeats a known
+fact, one changes a value, and one is so similar to a known fact that a model has to decide (conversations.py). The user
 has 100, 1,000 or 10,000 memories before. For Tellback the clock runs from close() to the end of drain(), with its
-default embedder and a SQLite file; for mem0 over `Memory.add(messages, infer=True)`, on a local vector store, with
-vectors that were made before the clock started. What differs: Tellback has the conversation's events dispatched, queues
-a job and claims it, compares every fact with what is known, cites what is repeated, replaces what has changed, keeps
-two entities, and tells of it all in events; mem0 looks up ten memories that are like the whole conversation, and adds.
-It keeps no entities here, which it would need spaCy for. It stores the last messages within that time, Tellback all of
-them before.
+default embedder and a SQLite file. For mem0 it runs over `Memory.add(messages, infer=True)`, on a local vector store,
+with precomputed vectors.
 
-For Tellback alone: ten conversations of a user that end at once; what a turn costs with a binding and without one,
-where turns follow at once and where they come one by one; and jobs that were queued, of the `verbatim` extractor, run
-by one process.
+The work differs. Tellback dispatches the conversation's events, queues a job and claims it, compares every fact with
+the known facts, cites repeated facts, replaces changed ones, stores two entities, and writes events about all of this.
+mem0 looks up ten memories similar to the whole conversation, and adds facts. It stores no entities here, because it
+would need spaCy for that. mem0 stores the last messages within the measured time, Tellback all of them before.
 
-CPU times are those of the whole process. Rounds are interleaved, each contender has a process and an environment of its
-own, and what became of every fact is checked. Adds on disk are bound by the disk: wall times are only shown.
+Measured for Tellback alone: ten conversations of a user that close at the same time; a turn with and without a binding,
+for turns in quick succession and for single turns; and queued jobs of the `verbatim` extractor, run by one process.
+
+CPU times are those of the whole process. Rounds are interleaved, each contender has a separate process and environment,
+and the outcome of every fact is checked. Adding on disk is limited by the disk, so wall times are only shown.
 
     python bench/extraction.py
     python bench/extraction.py --only tellback --rounds 3 --json
@@ -46,24 +46,24 @@ from tellback.embed.static import StaticEmbedder
 
 SIZES = (100, 1_000, 10_000)
 COUNT = 10
-"""Conversations of one batch."""
+"""Conversations in one batch."""
 BINDINGS = ("none", "on_close", "elsewhere")
 TURN_COUNT = 300
 PACED_SHARE = 10
 PAUSE_SECONDS = 0.08
-"""Turns that come one by one, a tenth as many: each has its events looked at by itself."""
+"""Single turns: a tenth as many, with pauses, so that the events of each turn are processed separately."""
 JOBS = 2_000
 QUEUE_USERS = (1, 200)
 QUEUE_ROUNDS = 2
-"""At most so many: they take long."""
+"""The maximum number of rounds of the queue measurements, which are slow."""
 FILL_CHUNK = 1_000
 WARM_UP_CONVERSATIONS = 2
-"""Conversations before each batch, which the workers take as well."""
+"""Warm-up conversations before each batch, as many as the workers run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something to measure: who, what, how many, and with which settings."""
+    """One measurement: the contender, the kind, the count and the settings."""
 
     name: str
     kind: str
@@ -73,7 +73,7 @@ class Task:
 
 
 class Bench(Run):
-    """One run, and the samples so far."""
+    """One run and its samples."""
 
     def __init__(
         self, contenders: Sequence[Contender], progress: Progress, folder: Path, options: argparse.Namespace
@@ -123,7 +123,7 @@ class Bench(Run):
         }
 
     def _tasks(self) -> list[Task]:
-        """Those that are compared run one after the other, close in time."""
+        """Return the tasks; compared tasks run directly after one another, so that the machine's load affects both."""
         names = [contender.name for contender in self.remaining]
         count = self._options.count
         tasks = [
@@ -157,7 +157,7 @@ class Bench(Run):
 
 
 def extraction_contenders() -> list[Contender]:
-    """Tellback, and mem0 with each of its stores, in the environments of bench/memory.py."""
+    """Return Tellback, and mem0 with each of its stores, in the environments of bench/memory.py."""
     workers = {"tellback": "tellback_extract.py", "mem0": "mem0_extract.py"}
     return [
         replace(contender, worker=WORKERS / workers[library])
@@ -167,7 +167,7 @@ def extraction_contenders() -> list[Contender]:
 
 
 def prepare_data(folder: Path, sizes: Sequence[int], count: int, *, vectors: bool) -> None:
-    """Texts for all, and vectors for the peers, made by the embedder that Tellback uses."""
+    """Write the texts for all contenders, and the vectors for the peers, made by Tellback's embedder."""
     known_facts = {size: build_known_facts(size) for size in sizes}
     conversations = {size: build_conversations(count, size) for size in sizes}
     texts = [each["text"] for facts in known_facts.values() for each in facts]
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments, [contender.name for contender in contenders])
     progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
-    # Not the system's folder for temporary files, which may be in memory.
+    # The system's temporary folder may be in memory, which would hide the cost of the disk.
     with tempfile.TemporaryDirectory(prefix="extraction-", dir=ENVIRONMENTS) as folder:
         bench = Bench(
             [contender for contender in contenders if contender.name in options.only], progress, Path(folder), options
@@ -193,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench.prepare(install=not options.skip_install)
         progress("making texts and vectors")
         peers = [contender for contender in bench.remaining if contender.name != "tellback"]
-        # One after the other and at once, in the same store; and a round to warm up.
+        # Sequential and concurrent runs in the same store, and one warm-up round.
         needed = 2 * (options.count + WARM_UP_CONVERSATIONS) * (options.rounds + 1)
         prepare_data(Path(folder), options.sizes, needed, vectors=bool(peers))
         bench.run()
@@ -207,17 +207,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(__doc__, names, rounds=7)
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="memories of the user before")
-    parser.add_argument("--count", type=int, default=COUNT, help=f"conversations of a batch (default: {COUNT})")
-    parser.add_argument("--turns", type=int, default=TURN_COUNT, help=f"turns of a batch (default: {TURN_COUNT})")
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"jobs that are queued (default: {JOBS:,})")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of memories the user has before")
+    parser.add_argument("--count", type=int, default=COUNT, help=f"conversations in a batch (default: {COUNT})")
+    parser.add_argument("--turns", type=int, default=TURN_COUNT, help=f"turns in a batch (default: {TURN_COUNT})")
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"queued jobs (default: {JOBS:,})")
     options = parse_options(parser, arguments, names)
     try:
         options.sizes = sorted({int(size) for size in options.sizes.split(",")})
     except ValueError:
-        parser.error("--sizes: numbers with commas between them")
+        parser.error("--sizes must be numbers separated by commas")
     if min(options.sizes) < MIN_SIZE or not 1 <= options.count <= COUNT:
-        parser.error(f"at least {MIN_SIZE} memories, and from 1 to {COUNT} conversations")
+        parser.error(f"--sizes must be at least {MIN_SIZE}, and --count from 1 to {COUNT}")
     return options
 
 
@@ -235,7 +235,7 @@ def _summarize(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _transcript(turns: Sequence[tuple[str, str]]) -> str:
-    """A conversation as mem0 has it embedded."""
+    """Return a conversation as the text that mem0 embeds."""
     return "".join(f"user: {question}\nassistant: {answer}\n" for question, answer in turns)
 
 

@@ -1,4 +1,4 @@
-"""Samples of bench/extraction.py into checks and a table."""
+"""Turn the samples of bench/extraction.py into checks and a table."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from report import align_columns, cell, format_number
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""By contender and kind: CPU and wall time, model calls of a conversation, and how many of its facts became what."""
+"""By contender and kind: CPU and wall time, model calls per conversation, and the number of facts per outcome."""
 
 MAX_GROWTH = 2.0
 MAX_CALLS = 2
-PACES = {"turn": "", "paced": ", one by one,"}
+PACES = {"turn": "", "paced": ", single,"}
 MAX_BINDING_RATIO = 1.15
-"""A turn with a binding that waits for the conversation's end, over one without."""
+"""The limit for a turn with a binding that runs on close, relative to a turn without a binding."""
 
 
 def checks(numbers: Numbers, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Every goal, with the value, and whether it is met; None if it could not be judged."""
+    """Return each goal with its value and whether it is met (None if it was not measured)."""
     ours = numbers.get("tellback", {})
     results = []
     if len(sizes) > 1:
@@ -26,9 +26,9 @@ def checks(numbers: Numbers, sizes: Sequence[int]) -> list[dict[str, Any]]:
         results.append(_ratio(title, ours, f"extract_{sizes[-1]}", ours, f"extract_{sizes[0]}", MAX_GROWTH))
     results += _peer_checks(numbers, sizes)
     calls = max((row["calls"] for key, row in ours.items() if key.startswith("extract_")), default=None)
-    results.append(_check("model calls of a conversation, one fact of which is to be judged", calls, None, MAX_CALLS))
+    results.append(_check("model calls per conversation with one ambiguous fact", calls, None, MAX_CALLS))
     for kind, how in PACES.items():
-        for binding, what in (("on_close", "a binding"), ("elsewhere", "a windowed binding for others")):
+        for binding, what in (("on_close", "a binding"), ("elsewhere", "a windowed binding of another namespace")):
             title = f"CPU of a turn{how} with {what} / without"
             results.append(_ratio(title, ours, f"{kind}_{binding}", ours, f"{kind}_none", MAX_BINDING_RATIO))
     return results
@@ -58,12 +58,12 @@ def _check(title: str, value: float | None, of_minima: float | None, target: flo
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Everything a person wants to see of a run."""
+    """Return the report of a run as text."""
     numbers: Numbers = result["numbers"]
     sizes = result["sizes"]
     lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved. CPU ms, median (minimum).", ""]
     head = [f"{size:,} memories" for size in sizes]
-    rows = [["A conversation of 10 turns and 5 facts", *head, "model calls", "facts became"]]
+    rows = [["A conversation of 10 turns and 5 facts", *head, "model calls", "outcome of the facts"]]
     for name, title in result["titles"].items():
         if name in result["failed"]:
             rows.append([f"  {title}", "failed"])
@@ -84,8 +84,8 @@ def table(result: Mapping[str, Any]) -> str:
 def _alone(ours: Mapping[str, Any], jobs: int) -> Iterator[list[str]]:
     binding_titles = {
         "none": "no binding",
-        "on_close": "bound on its conversation's end",
-        "elsewhere": "others' conversations bound by windows",
+        "on_close": "binding that runs on close",
+        "elsewhere": "windowed binding of another namespace",
     }
     for key, row in ours.items():
         kind, _, variant = key.partition("_")
@@ -93,10 +93,10 @@ def _alone(ours: Mapping[str, Any], jobs: int) -> Iterator[list[str]]:
         if kind == "extract":
             title = f"a conversation, {int(variant):,} memories"
         elif kind == "together":
-            title = f"a conversation of several that end at once, {int(variant):,} memories"
+            title = f"one of several conversations that close together, {int(variant):,} memories"
         elif kind == "queue":
             users = "one user" if variant == "1" else f"{variant} users"
-            title = f"a verbatim job of {jobs:,} that were queued, of {users}"
+            title = f"one of {jobs:,} queued verbatim jobs of {users}"
             rate_text = f"{1000 / row['wall_ms']['median']:.0f} jobs per second"
         else:
             title = f"a turn{PACES[kind].rstrip(',')}, {binding_titles[variant]}"

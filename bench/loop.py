@@ -1,7 +1,7 @@
-"""What a turn, a tool call, a streamed delta and an import cost, for Tellback and its peers, in one run.
+"""Measure what a turn, a tool call, a streamed delta and an import cost, for Tellback and its peers.
 
-Every contender answers from a fake model that takes no time, so what is left is the framework. Each runs in a process
-and an environment of its own; rounds are interleaved, so that ratios hold while other work slows the machine.
+Every contender uses a fake model that takes no time, so only the framework is measured. Each runs in a separate process
+and environment. Rounds are interleaved, so that ratios stay valid while other work slows the machine.
 
     python bench/loop.py
     python bench/loop.py --only tellback,agno --rounds 3 --json -
@@ -31,20 +31,20 @@ HEAVY_MODULES = (
     *("anthropic", "openai", "google.genai", "httpx", "httpx2", "numpy", "fastapi", "starlette", "uvicorn"),
     "pydantic",
 )
-"""What `import tellback` must not load."""
+"""Modules that `import tellback` must not load."""
 
 BASIC_USE = "from tellback import ChatOptions, run_loop, tool\nChatOptions(model='claude-sonnet-4-5')"
 WITH_TOOL = f"{BASIC_USE}\n@tool\nasync def add(x: int, y: int) -> str:\n    'Add.'\n    return str(x + y)"
 OUR_IMPORTS = {
-    "the interpreter and nothing else": "pass",
-    "tellback: ChatOptions, run_loop, tool; one ChatOptions made": BASIC_USE,
+    "the interpreter alone": "pass",
+    "tellback: ChatOptions, run_loop, tool; one ChatOptions created": BASIC_USE,
     "tellback: the same, and one @tool": WITH_TOOL,
 }
-"""Names are loaded when first used, so `import tellback` alone would hide what a program pays."""
+"""Names are loaded on first use, so `import tellback` alone would hide the real cost."""
 
 
 class Bench(Run):
-    """One run, and the samples so far."""
+    """One run and its samples."""
 
     def __init__(self, contenders: Sequence[Contender], progress: Progress) -> None:
         super().__init__(contenders, progress)
@@ -75,7 +75,7 @@ class Bench(Run):
 
     def run_imports(self, rounds: int) -> None:
         for index in range(-1, rounds):
-            # The first time fills the disk cache and writes bytecode, and does not count.
+            # The first import fills the disk cache and writes bytecode, so it does not count.
             self.report_progress(f"imports: round {index + 1} of {rounds}" if index >= 0 else "imports: first time")
             for contender in self.remaining:
                 statements_by_title = {contender.imports: contender.imports}
@@ -147,7 +147,7 @@ def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.
     parser.add_argument("--import-rounds", type=int, default=5, help="fresh interpreters for each import (default: 5)")
     options = parse_options(parser, arguments, names)
     if options.import_rounds < 1:
-        parser.error("at least one round")
+        parser.error("--import-rounds must be at least 1")
     return options
 
 
@@ -156,7 +156,7 @@ def _count(estimate_ms: float) -> int:
 
 
 def _by_kind(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Those that are compared run one after the other, close in time."""
+    """Sort by kind, so that compared operations run directly after one another."""
     return sorted(pairs, key=lambda pair: pair[1])
 
 

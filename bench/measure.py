@@ -1,4 +1,4 @@
-"""Numbers from other processes: a worker that runs operations on request, and fresh interpreters that import."""
+"""Measure in other processes: a worker that runs operations on request, and fresh interpreters that import."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESPONSE_SECONDS = 120.0
 
 
 class Worker:
-    """A contender's process. Every request is answered by one line, or the contender has failed."""
+    """A contender's process. It answers every request with one line; otherwise the contender has failed."""
 
     def __init__(self, contender: Contender) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
@@ -30,7 +30,7 @@ class Worker:
                 env=contender.environment,
             )
         except OSError as error:
-            raise ContenderError(f"its worker does not start: {error}") from error
+            raise ContenderError(f"its worker did not start: {error}") from error
         try:
             greeting = self._read_response()
         except ContenderError:
@@ -40,30 +40,30 @@ class Worker:
         self.versions: dict[str, str] = greeting["versions"]
 
     def warm_up(self, kind: str) -> float:
-        """Milliseconds of CPU that one operation takes, roughly."""
+        """Return a rough estimate of the CPU milliseconds of one operation."""
         estimate: float = self.ask(kind, None)["estimate_ms"]
         return estimate
 
     def run(self, kind: str, count: int) -> tuple[float, float]:
-        """CPU and wall milliseconds of one operation, over `count` of them."""
+        """Return the CPU and wall milliseconds of one operation, averaged over `count`."""
         response = self.ask(kind, count)
         return response["cpu_ms"], response["wall_ms"]
 
     def ask(self, kind: str, count: int | None, **params: Any) -> dict[str, Any]:
-        """Whatever the worker answers; `count` is None for a warm-up."""
+        """Send a request and return the worker's answer; `count` is None for a warm-up."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"kind": kind, "count": count, **params}) + "\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise ContenderError(f"{kind}: its worker is gone: {self._last_output()}") from error
+            raise ContenderError(f"{kind}: its worker has exited: {self._last_output()}") from error
         response = self._read_response()
         if "error" in response:
             raise ContenderError(f"{kind}: {response['error']}")
         return response
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # a worker that is gone does not read
+        with contextlib.suppress(OSError):  # A worker that has exited no longer reads.
             if self._process.stdin is not None:
                 self._process.stdin.close()
         try:
@@ -95,7 +95,7 @@ class Worker:
 
 
 def time_import(contender: Contender, statements: str) -> tuple[float, float]:
-    """Wall milliseconds of a fresh interpreter that runs `statements`: all of it, and the statements alone."""
+    """Return the wall milliseconds of a fresh interpreter: in total, and for `statements` alone."""
     code = f"import time\nstart = time.perf_counter()\n{statements}\nprint(time.perf_counter() - start)"
     start = time.perf_counter()
     output = _run_python(contender, code)
@@ -104,7 +104,7 @@ def time_import(contender: Contender, statements: str) -> tuple[float, float]:
 
 
 def loaded_modules(contender: Contender, statements: str, names: tuple[str, ...]) -> list[str]:
-    """Which of `names` are loaded once `statements` have run."""
+    """Return those of `names` that are loaded after `statements` have run."""
     code = f"{statements}\nimport sys, json; print(json.dumps([name for name in {names!r} if name in sys.modules]))"
     loaded: list[str] = json.loads(last_line(_run_python(contender, code)))
     return loaded

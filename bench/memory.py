@@ -1,19 +1,19 @@
-"""How fast memories are recalled and added, for Tellback and its peers, in one run.
+"""Measure how fast memories are recalled and added, for Tellback and its peers.
 
-A memory is a chat turn in made-up English (corpus.py), 10,000 of them one user's and 100 another's. A recall is one
-question, asked once, that wants 10 hits; end to end, so for Tellback with its default embedder, its SQLite file and
-all that its ranking does. Peers are given vectors of the same embedder which were made before the clock started, and
-rank by them alone. Tellback is also measured at other sizes (--large adds 100,000).
+A memory is a chat turn in generated English (corpus.py); one user has 10,000 and another has 100. A recall is one
+question, asked once, for 10 hits. It is measured end to end, so for Tellback with its default embedder, its SQLite file
+and its full ranking. Peers get vectors of the same embedder, made before the clock starts, and rank by them alone.
+Tellback is also measured at other sizes (--large adds 100,000).
 
-For Tellback alone: the first recall of a space with 1,000 memories, in a new process (after importing and opening) and
-in one that has dropped what it held (the file is opened anew); a recall right after something was added, which it takes
-in; and recalls among other users of the same file, who are copied into it by SQL.
+Measured for Tellback alone: the first recall in a space with 1,000 memories, in a new process (after importing and
+opening) and in one that has dropped its caches (the file is opened again); a recall directly after an addition, which
+it has to include; and recalls in a file with many other users, who are copied into it by SQL.
 
 Wall times are those of single recalls (p50 and p95 over all rounds), CPU times those of the whole process. Rounds are
-interleaved, each contender has a process and an environment of its own, and every answer is checked: as many hits as
-were asked for, all of that user, and the memory that answers the question among them. The user with 100 memories is
-asked for, too: a contender that gives that user fewer hits than asked for, as one that filters what it found does, is
-not held against Tellback's time.
+interleaved, and each contender has a separate process and environment. Every answer is checked: the number of hits, the
+user they belong to, and that they include the memory that answers the question. Recalls of the user with 100 memories
+are checked as well. A contender that returns too few hits for that user, because it filters after the search, is not
+compared with Tellback's time.
 
     python bench/memory.py
     python bench/memory.py --only tellback,mem0-faiss --rounds 3 --json
@@ -54,18 +54,18 @@ BATCH_MS = 400.0
 MIN_COUNT = 5
 MAX_COUNT = 100
 COUNTS = {"add": 20, "after_add": 20, "dropped": 3, "first": 1}
-"""So many at most: they change the space, or take long."""
+"""Upper limits for kinds that change the space or are slow."""
 FILL_CHUNK = 1_000
 USERS_CHUNK = 10_000
 QUESTIONS = 8_000
 ADDED = 4_000
 OTHER_RECALLS = 20
-"""Recalls of the user with few memories."""
+"""The number of recalls of the user with few memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something to measure: who, what, and in which store."""
+    """One measurement: the contender, the kind, and the store."""
 
     name: str
     kind: str
@@ -78,7 +78,7 @@ class Task:
 
 
 class Bench(Run):
-    """One run, and the samples so far."""
+    """One run and its samples."""
 
     def __init__(
         self, contenders: Sequence[Contender], progress: Progress, folder: Path, options: argparse.Namespace
@@ -141,7 +141,7 @@ class Bench(Run):
         }
 
     def _tasks(self) -> list[Task]:
-        """Those that are compared run one after the other, close in time."""
+        """Return the tasks; compared tasks run directly after one another, so that the machine's load affects both."""
         names = [contender.name for contender in self.remaining]
         sizes = self._options.sizes
         tasks = []
@@ -174,7 +174,7 @@ class Bench(Run):
         self.others[name] = self._ask(Task(name, "other", str(largest), largest), OTHER_RECALLS)["hits"]
 
     def _is_cold(self, name: str) -> bool:
-        """Whether first recalls, and recalls among others, are measured."""
+        """Whether first recalls, and recalls among other users, are measured."""
         return name == "tellback" and self._options.cold_size in self._options.sizes
 
     @property
@@ -191,7 +191,7 @@ class Bench(Run):
         return worker.ask(task.kind, count, store=task.store, size=task.size, **paths, **params)
 
     def _first(self, task: Task) -> dict[str, Any]:
-        """In a process of its own."""
+        """Measure a first recall in a new process."""
         [contender] = [contender for contender in self.remaining if contender.name == task.name]
         worker = Worker(contender)
         try:
@@ -209,7 +209,7 @@ class Bench(Run):
 
 
 def prepare_data(folder: Path, sizes: Sequence[int], peer_sizes: Sequence[int]) -> None:
-    """Texts for all, and vectors for the peers, made by the embedder that Tellback uses."""
+    """Write the texts for all contenders, and the vectors for the peers, made by Tellback's embedder."""
     largest = max([*sizes, *peer_sizes])
     all_memories = build_memories(largest + ADDED)
     stored_memories, new_memories = all_memories[:largest], all_memories[largest:]
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments, [contender.name for contender in contenders])
     progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
-    # Not the system's folder for temporary files, which may be in memory.
+    # The system's temporary folder may be in memory, which would hide the cost of the disk.
     with tempfile.TemporaryDirectory(prefix="memory-", dir=ENVIRONMENTS) as folder:
         bench = Bench(
             [contender for contender in contenders if contender.name in options.only], progress, Path(folder), options
@@ -263,23 +263,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(__doc__, names, rounds=7)
-    parser.add_argument("--sizes", default=_join_numbers(SIZES), help="memories of the user, for Tellback")
-    parser.add_argument("--peer-sizes", default=_join_numbers(PEER_SIZES), help="and for the peers")
-    parser.add_argument("--large", action="store_true", help=f"Tellback also with {LARGE:,}")
-    parser.add_argument("--cold-size", type=int, default=COLD_SIZE, help="where Tellback is measured alone")
+    parser.add_argument("--sizes", default=_join_numbers(SIZES), help="numbers of the user's memories, for Tellback")
+    parser.add_argument("--peer-sizes", default=_join_numbers(PEER_SIZES), help="the same for the peers")
+    parser.add_argument("--large", action="store_true", help=f"also measure Tellback with {LARGE:,} memories")
+    parser.add_argument("--cold-size", type=int, default=COLD_SIZE, help="memories where Tellback is measured alone")
     parser.add_argument("--users", type=int, default=USERS, help=f"other users in the file (default: {USERS:,})")
-    parser.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"wall time of one (default: {BATCH_MS:.0f})")
+    parser.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"ms of a batch (default: {BATCH_MS:.0f})")
     options = parse_options(parser, arguments, names)
     try:
         options.sizes, options.peer_sizes = (
             sorted({int(size) for size in text.split(",")}) for text in (options.sizes, options.peer_sizes)
         )
     except ValueError:
-        parser.error("--sizes and --peer-sizes: numbers with commas between them")
+        parser.error("--sizes and --peer-sizes must be numbers separated by commas")
     if options.large:
         options.sizes = sorted({*options.sizes, LARGE})
     if min([*options.sizes, *options.peer_sizes]) < MIN_SIZE or options.users < 1:
-        parser.error(f"at least {MIN_SIZE} memories, and one other user")
+        parser.error(f"--sizes and --peer-sizes must be at least {MIN_SIZE}, and --users at least 1")
     return options
 
 

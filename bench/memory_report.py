@@ -1,4 +1,4 @@
-"""Samples of bench/memory.py into checks and a table."""
+"""Turn the samples of bench/memory.py into checks and a table."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from report import align_columns, format_number
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""By contender and kind: wall times (p50, p95, least), CPU time (median, least) and the share of answers found."""
+"""By contender and kind: wall times (p50, p95, min), CPU time (median, min) and the share of answers found."""
 
 GOALS_MS = {1_000: 1.0, 10_000: 3.0}
-"""A warm recall at so many memories, p50."""
+"""The limit for the p50 of a warm recall, by number of memories."""
 MAX_GROWTH = 1.2
-"""A recall, or an addition, however many others there are."""
+"""The limit for how much more a recall or an addition costs with many other users or memories."""
 PEER_SIZE = 10_000
 HITS = 10
 
@@ -32,7 +32,7 @@ def summary(walls: Sequence[float], cpus: Sequence[float], found_shares: Sequenc
 
 
 def checks(numbers: Numbers, others: Mapping[str, float], cold_size: int, users: int) -> list[dict[str, Any]]:
-    """Every goal, with the value, and whether it is met; None if it could not be judged."""
+    """Return each goal with its value and whether it is met (None if it was not measured)."""
     ours = numbers.get("tellback", {})
     results = []
     for size, target in GOALS_MS.items():
@@ -49,7 +49,7 @@ def checks(numbers: Numbers, others: Mapping[str, float], cold_size: int, users:
 
 
 def _peer_checks(numbers: Numbers, others: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """Tellback's time over each peer's: no more than theirs, if they give every user as many hits as asked for."""
+    """Compare Tellback's time with each peer that returns enough hits for every user."""
     key = f"recall_{PEER_SIZE}"
     ours = _value(numbers.get("tellback", {}), key, "wall_p50_ms")
     for name, kinds in numbers.items():
@@ -66,7 +66,7 @@ def _check(title: str, value: float | None, target: float) -> dict[str, Any]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Everything a person wants to see of a run."""
+    """Return the report of a run as text."""
     numbers: Numbers = result["numbers"]
     sizes = sorted({*result["sizes"], *result["peer_sizes"]})
     lines = [
@@ -101,7 +101,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def _titles(ours: Mapping[str, Any], cold_size: int, users: int) -> Iterator[tuple[str, str]]:
     yield f"first_{cold_size}", f"first recall at {cold_size:,}, in a new process"
-    yield f"dropped_{cold_size}", f"first recall at {cold_size:,}, in a process that held nothing of it"
+    yield f"dropped_{cold_size}", f"first recall at {cold_size:,}, in a process with empty caches"
     for key in ours:
         if key.startswith("after_add_"):
             yield key, f"recall right after an addition, at {int(key.removeprefix('after_add_')):,}"

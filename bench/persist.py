@@ -1,15 +1,15 @@
-"""What a turn costs when it is kept on disk, for Tellback and its peers, in one run; and how fast appends are.
+"""Measure what a turn costs when it is stored on disk, and how fast appends are, for Tellback and its peers.
 
-A turn: the user's message comes in, a fake model that takes no time sees the history the library gives it and answers,
-and both are in a SQLite file. Conversations have 10, 100 and 1,000 messages, Tellback's also 10,000. Every batch of
-turns runs in a fresh file, on conversations that were filled before the clock started (workers/persist_batches.py).
+In a turn the user's message arrives, a fake model that takes no time receives the history from the library and answers,
+and both messages are stored in a SQLite file. Conversations have 10, 100 and 1,000 messages, Tellback's also 10,000.
+Every batch of turns runs in a fresh file, on conversations filled before the clock starts (workers/persist_batches.py).
 
-CPU time is that of the whole process, all threads. Bytes are what the database grows by: before and after a batch its
-log is emptied into the file by a second connection, the clock being stopped, then the sizes of the file and its log are
-added up. So they are what stays on disk, in whole pages, and not what was written on the way.
+CPU time is that of the whole process, all threads. Bytes are the growth of the database: while the clock is
+stopped before and after a batch, a second connection empties the log into the file, and the sizes of both files are
+added up. So they count whole pages that remain on disk, not all bytes written on the way.
 
-Appends are single messages from 8 tasks into one conversation, each awaited, beside bare SQLite in the same run: one
-connection, WAL, synchronous=NORMAL, one such row per transaction, in a table without other indexes.
+Appends are single messages from 8 tasks into one conversation, each awaited. They are compared with plain SQLite in the
+same run: one connection, WAL, synchronous=NORMAL, one such row per transaction, in a table without other indexes.
 
     python bench/persist.py
     python bench/persist.py --only tellback,agno --rounds 3 --json -
@@ -41,11 +41,11 @@ MIN_COUNT = 20
 MAX_COUNT = 10_000
 
 Task = tuple[str, str, int | None]
-"""A contender, what it does, and at which length."""
+"""The contender, the kind of work, and the length of the conversation."""
 
 
 class Bench(Run):
-    """One run, and the samples so far: by contender, kind and measure."""
+    """One run and its samples: by contender, kind and measure."""
 
     def __init__(self, contenders: Sequence[Contender], progress: Progress, folder: Path) -> None:
         super().__init__(contenders, progress)
@@ -93,7 +93,7 @@ class Bench(Run):
         }
 
     def _tasks(self, lengths: Sequence[int], longest: int) -> list[Task]:
-        """Those that are compared run one after the other, close in time."""
+        """Return the tasks; compared tasks run directly after one another, so that the machine's load affects both."""
         names = [contender.name for contender in self.remaining]
         tasks: list[Task] = [(name, "turn", length) for length in lengths for name in names]
         if "tellback" in names:
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments, [contender.name for contender in contenders])
     progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
-    # Not the system's folder for temporary files, which may be in memory.
+    # The system's temporary folder may be in memory, which would hide the cost of the disk.
     with tempfile.TemporaryDirectory(prefix="persist-", dir=ENVIRONMENTS) as folder:
         bench = Bench([contender for contender in contenders if contender.name in options.only], progress, Path(folder))
         bench.prepare(install=not options.skip_install)
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(__doc__, names, rounds=7)
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a conversation, for all")
-    parser.add_argument("--longest", type=int, default=LONGEST, help=f"and for Tellback alone (default: {LONGEST})")
+    parser.add_argument("--longest", type=int, default=LONGEST, help=f"for Tellback alone (default: {LONGEST})")
     parser.add_argument(
         "--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})"
     )
@@ -138,9 +138,9 @@ def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.
     try:
         options.lengths = sorted({int(length) for length in options.lengths.split(",")})
     except ValueError:
-        parser.error("--lengths: numbers with commas between them")
+        parser.error("--lengths must be numbers separated by commas")
     if any(length < MIN_LENGTH or length % 2 for length in [*options.lengths, options.longest]):
-        parser.error(f"a length is an even number, at least {MIN_LENGTH}")
+        parser.error(f"--lengths and --longest must be even numbers of at least {MIN_LENGTH}")
     return options
 
 

@@ -1,4 +1,4 @@
-"""Samples of bench/persist.py into checks and a table."""
+"""Turn the samples of bench/persist.py into checks and a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By contender, kind and measure (`cpu_ms`, `wall_ms`, `bytes`): median, minimum and all samples."""
 
 APPENDS = {
-    "append_raw": "bare SQLite, a transaction each",
+    "append_raw": "plain SQLite, one transaction each",
     "append_single": "append_user_message from 8 tasks",
     "append_batched": "append_messages, 100 at a time",
 }
@@ -27,7 +27,7 @@ def kind_of(kind: str, length: int | None) -> str:
 
 
 def checks(numbers: Numbers, lengths: Sequence[int], longest: int) -> list[dict[str, Any]]:
-    """Every goal, with the ratio of medians, that of minima, and whether it is met; None if it could not be judged."""
+    """Return each goal with the ratio of medians, that of minima, and whether it is met (None if not measured)."""
     return [*_growth_checks(numbers, lengths[0], longest), *_peer_checks(numbers), _append_check(numbers)]
 
 
@@ -55,9 +55,9 @@ def _peer_checks(numbers: Numbers) -> Iterator[dict[str, Any]]:
 
 def _append_check(numbers: Numbers) -> dict[str, Any]:
     ours, raw = (_lookup(numbers, "tellback", kind, "wall_ms") for kind in ("append_single", "append_raw"))
-    # Milliseconds turned into rates: the raw time over ours is our rate over the raw one.
+    # The ratio of rates is the inverse of the ratio of times.
     return _check(
-        "single appends per second from 8 tasks / bare SQLite's", raw, ours, MIN_APPEND_RATIO, "1/3", is_minimum=True
+        "single appends per second from 8 tasks / plain SQLite's", raw, ours, MIN_APPEND_RATIO, "1/3", is_minimum=True
     )
 
 
@@ -77,12 +77,12 @@ def _lookup(numbers: Numbers, name: str, kind: str, measure: str) -> Any:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Everything a person wants to see of a run."""
+    """Return the report of a run as text."""
     numbers: Numbers = result["numbers"]
     lengths = sorted({*result["lengths"], result["longest"]})
     head = ["", *(f"{length:,} messages" for length in lengths)]
     lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved. Median (minimum).", ""]
-    for measure, title in (("cpu_ms", "A kept turn, CPU ms"), ("wall_ms", "wall ms"), ("bytes", "growth in bytes")):
+    for measure, title in (("cpu_ms", "A stored turn, CPU ms"), ("wall_ms", "wall ms"), ("bytes", "growth in bytes")):
         rows = [[title, *head[1:]]]
         for name, label in result["titles"].items():
             cells = [_lookup(numbers, name, kind_of("turn", length), measure) for length in lengths]
@@ -109,5 +109,5 @@ def _bytes(row: Any) -> str:
 
 
 def _rate(row: Any) -> str:
-    """The fastest is the one of the least time."""
+    """Format appends per second; the best rate comes from the shortest time."""
     return "-" if row is None else f"{1000 / row['median']:,.0f} (at best {1000 / row['min']:,.0f})"

@@ -7,11 +7,11 @@ import sys
 
 WIDTH = 30
 LOG_STEPS = 10
-"""How many lines there are where stderr is not a terminal."""
+"""The number of printed lines if stderr is not a terminal."""
 
 
 class ProgressBar:
-    """Written over in a terminal; elsewhere a line now and then."""
+    """A bar that is redrawn in a terminal; elsewhere, a line is printed at each tenth."""
 
     def __init__(self, total: int) -> None:
         self._total = max(total, 1)
@@ -20,7 +20,7 @@ class ProgressBar:
         self._is_terminal = sys.stderr.isatty()
 
     def step(self, title: str, count: int = 1) -> None:
-        """So much more is done, of which the title says what it was."""
+        """Advance the bar by `count`, and show the title of the finished step."""
         self._done = min(self._done + count, self._total)
         share = self._done / self._total
         if self._is_terminal:
@@ -32,11 +32,11 @@ class ProgressBar:
             print(f"{share:4.0%} {title}", file=sys.stderr, flush=True)
 
     def print_line(self, text: str) -> None:
-        """A line of its own, above the bar."""
+        """Print a line above the bar."""
         self.end()
         print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._is_terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,13 +1,13 @@
-"""How much of the evidence recall brings up: questions about long dialogues, and the turns that answer them.
+"""Measure how much of the evidence recall finds: questions about long dialogues, and the turns that answer them.
 
-Reads files in LoCoMo's format and in REALTALK's, or folders in BEAM's, and goes through the public API: each dialogue
+Reads files in the formats of LoCoMo and REALTALK, or folders in BEAM's layout, and uses the public API. Each dialogue
 is a user, each session a conversation that is closed and remembered, each question a recall by topic, asked a day after
-the last turn. Recall@k of a question is the share of its evidence among the first k turns, averaged over all questions;
-a session stands where its best turn does. Questions without an answer in the dialogue (LoCoMo's category 5, BEAM's
-abstention) and those whose evidence names no turn that is there are not counted.
+the last turn. Recall@k of a question is the share of its evidence in the first k turns, averaged over all questions; a
+session has the rank of its best turn. Questions without an answer in the dialogue (LoCoMo's category 5, BEAM's
+abstention) and questions whose evidence cites no existing turn are not counted.
 
 BM25 alone and the embedder's vectors alone rank the same texts in the same run. `query_p50_ms` is the median wall time
-of a recall of 10 in a space that was recalled from before.
+of a recall of 10 in a space that has been recalled from before.
 
     python bench/recall.py --data PATH
     python bench/recall.py --data PATH --embedder none --json
@@ -45,7 +45,7 @@ TIMED_LIMIT = 10
 
 @dataclass(slots=True)
 class Results:
-    """What a run has found so far."""
+    """The results of a run so far."""
 
     ours: Recall = field(default_factory=Recall)
     bm25: Recall = field(default_factory=Recall)
@@ -55,7 +55,7 @@ class Results:
 
 
 async def measure(dialogues: Sequence[Dialogue], embedder: str | None, folder: Path, progress: ProgressBar) -> Results:
-    """All dialogues through one file, one after the other."""
+    """Measure all dialogues in sequence, in one database file."""
     results = Results()
     async with Tellback(folder / "recall.db", embedder=embedder) as tb:
         for dialogue in dialogues:
@@ -70,7 +70,7 @@ async def measure(dialogues: Sequence[Dialogue], embedder: str | None, folder: P
 
 
 def build_result(data: Path, embedder: str, results: Results, *, has_dense: bool) -> dict[str, Any]:
-    """What `--json` prints: rates from 0 to 1."""
+    """Return the object that `--json` prints; rates are from 0 to 1."""
     return {
         "data": data.resolve().name,
         "embedder": embedder,
@@ -87,7 +87,7 @@ def build_result(data: Path, embedder: str, results: Results, *, has_dense: bool
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """What a person wants to see."""
+    """Return the report as text."""
     head = ["", "questions", *(f"turn r@{depth}" for depth in DEPTHS), f"session r@{SESSION_DEPTH}"]
     rows = [head, ["Tellback", *_cells(result, result["questions"])]]
     titles = {"bm25": "BM25 alone", "dense": "dense alone"}
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _ingest(user: Any, dialogue: Dialogue, progress: ProgressBar) -> tuple[str, dict[str, str]]:
-    """Every session as a conversation; gives the space, and which turn each message is."""
+    """Add each session as a conversation; return the space, and the turn of each message."""
     space = await user.memory.create_space("dialogue")
     names = _names_by_role(dialogue)
     turn_by_message: dict[str, str] = {}
@@ -174,7 +174,7 @@ async def _run_queries(
 
 
 async def _run_baselines(dialogue: Dialogue, embedder: str | None, results: Results) -> None:
-    """BM25 alone and vectors alone, on the texts that memory holds."""
+    """Rank the stored texts by BM25 alone and by vectors alone."""
     turns = dialogue.turns
     ids = [turn.id for turn in turns]
     texts = [f"{turn.speaker}: {turn.text}" if turn.speaker else turn.text for turn in turns]
@@ -192,7 +192,7 @@ async def _run_baselines(dialogue: Dialogue, embedder: str | None, results: Resu
 
 
 def _names_by_role(dialogue: Dialogue) -> dict[str, str]:
-    """Whose name each role stands for; empty if they are roles already, or are too many for that."""
+    """Return the speaker's name for each role; empty if the speakers are roles, or more than two."""
     speakers = dialogue.speakers
     if dialogue.roles or len(speakers) > 2 or "" in speakers:
         return {}
@@ -204,7 +204,7 @@ def _messages(session: Session, dialogue: Dialogue, names: Mapping[str, str]) ->
     messages = []
     for turn in session.turns:
         role = turn.speaker if dialogue.roles and turn.speaker == "assistant" else roles.get(turn.speaker, "user")
-        # Where roles cannot tell the speakers apart, the text does.
+        # If roles do not identify the speakers, the text names them.
         needs_name = not names and not dialogue.roles and turn.speaker
         content = f"{turn.speaker}: {turn.text}" if needs_name else turn.text
         messages.append({"role": role, "content": content, "created_at": turn.timestamp.isoformat()})
@@ -234,14 +234,12 @@ def _cells(numbers: Mapping[str, Any], questions: object) -> list[str]:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, metavar="PATH", help="a JSON file, or a folder")
-    parser.add_argument("--format", choices=FORMATS, default="auto", help="told by the files themselves, unless given")
+    parser.add_argument("--data", type=Path, required=True, metavar="PATH", help="a JSON file or a folder")
+    parser.add_argument("--format", choices=FORMATS, default="auto", help="the format of the files (default: detected)")
     parser.add_argument(
-        "--embedder", default="static", help='a name, such as "static" or "onnx"; "none" for words alone'
+        "--embedder", default="static", help='a name, such as "static" or "onnx"; "none" to rank by words alone'
     )
-    parser.add_argument(
-        "--json", nargs="?", const="-", metavar="PATH", help="one JSON object, on stdout or in a file, and no table"
-    )
+    parser.add_argument("--json", nargs="?", const="-", metavar="PATH", help="write one JSON object, and no table")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Samples into medians, ratios and a table."""
+"""Turn samples into medians, ratios and a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing compared. `ours` are Tellback's ways of doing it: the slowest of them is compared."""
+    """One comparison. `ours` lists Tellback's variants; the slowest one is compared."""
 
     key: str
     title: str
@@ -33,7 +33,7 @@ EXTRA_TITLES = {
     "stream_callback": "1,000 deltas, run_loop_stream with a callback",
     "stream_iterator": "1,000 deltas, iterating stream_loop",
 }
-"""What is measured for Tellback alone."""
+"""Titles of the measurements of Tellback alone."""
 
 
 def summary(samples: Sequence[float]) -> Summary:
@@ -41,7 +41,7 @@ def summary(samples: Sequence[float]) -> Summary:
 
 
 def compare(numbers: Mapping[str, Mapping[str, Summary]]) -> dict[str, dict[str, Any]]:
-    """Tellback beside the fastest peer. `numbers` is by contender, then by kind."""
+    """Compare Tellback with the fastest peer. `numbers` is by contender, then by kind."""
     comparisons: dict[str, dict[str, Any]] = {}
     for measure in MEASURES:
         ours = _ours(measure, numbers)
@@ -62,11 +62,11 @@ def compare(numbers: Mapping[str, Mapping[str, Summary]]) -> dict[str, dict[str,
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Everything a person wants to see of a run."""
+    """Return the report of a run as text."""
     numbers: dict[str, dict[str, Summary]] = result["numbers"]
     lines = [
         f"Python {result['python']}, {result['rounds']} rounds, interleaved.",
-        "Milliseconds, median (minimum): CPU for turns and deltas, wall for a fresh interpreter that imports and ends.",
+        "Milliseconds, median (minimum): CPU for turns and deltas, wall for an interpreter that imports and exits.",
         "",
     ]
     rows = [["", *(measure.title for measure in MEASURES)]]

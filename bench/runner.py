@@ -1,4 +1,4 @@
-"""What every benchmark's run shares: who takes part, who has failed, and the options that all of them have."""
+"""Shared code of the benchmarks: the contenders of a run, its failures, and the common options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Progress:
-    """One line on stderr that is written over; whole lines where that is not a terminal."""
+    """A status line on stderr that is overwritten in a terminal, and printed line by line elsewhere."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -34,7 +34,7 @@ class Progress:
 
 
 class Run:
-    """Who takes part, who has failed and why. One that has failed is left out from then on."""
+    """The contenders of a run, and why some failed. A failed contender is skipped from then on."""
 
     def __init__(self, contenders: Sequence[Contender], progress: Progress) -> None:
         self.contenders = list(contenders)
@@ -67,7 +67,7 @@ class Run:
             worker.close()
 
     def attempt(self, name: str, work: Callable[[], T]) -> T | None:
-        """What `work` gives; None if the contender is out of the run, or now is."""
+        """Return the result of `work`, or None if the contender has failed before or fails now."""
         if name in self.failed:
             return None
         try:
@@ -89,7 +89,7 @@ class Run:
 
 
 def rotate(items: Sequence[T], offset: int) -> list[T]:
-    """Another order each round, so that nobody always follows the same neighbour's cache and heat."""
+    """Rotate the order in each round, so that a task does not always run after the same other task."""
     start = offset % len(items) if items else 0
     return [*items[start:], *items[:start]]
 
@@ -97,8 +97,8 @@ def rotate(items: Sequence[T], offset: int) -> list[T]:
 def build_parser(title: str | None, names: Sequence[str], *, rounds: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(title or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds, interleaved (default: {rounds})")
-    parser.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
-    parser.add_argument("--skip-install", action="store_true", help="use the environments that are there, make none")
+    parser.add_argument("--only", default=",".join(names), help=f"contenders (default: {','.join(names)})")
+    parser.add_argument("--skip-install", action="store_true", help="use existing environments, and create no new ones")
     parser.add_argument(
         "--json",
         nargs="?",
@@ -107,7 +107,7 @@ def build_parser(title: str | None, names: Sequence[str], *, rounds: int) -> arg
         help="write all numbers as one JSON object; to stdout if no path is given",
     )
     parser.add_argument(
-        "--check", action="store_true", help="exit with 1 if a target is missed, or a contender could not be measured"
+        "--check", action="store_true", help="exit with status 1 if a target is missed or a contender fails"
     )
     return parser
 
@@ -121,12 +121,12 @@ def parse_options(
     if unknown:
         parser.error(f"--only: {', '.join(unknown)} is not one of {', '.join(names)}")
     if options.rounds < 1:
-        parser.error("at least one round")
+        parser.error("--rounds must be at least 1")
     return options
 
 
 def publish(result: dict[str, Any], text: str, json_path: str | None) -> None:
-    """Print the table; with the JSON on stdout, the table must not spoil it."""
+    """Print the table, and write the JSON; if the JSON goes to stdout, the table goes to stderr."""
     print(text, file=sys.stderr if json_path == "-" else sys.stdout)
     if json_path == "-":
         print(json.dumps(result))

@@ -1,15 +1,15 @@
-"""What a request costs the server, beside a plain FastAPI application and a plain Starlette stream, in one run.
+"""Measure what a request costs the server, compared with plain FastAPI and a plain Starlette stream.
 
-Each is one uvicorn worker, with uvloop and httptools; Tellback's is set up as `tellback serve` does it, with logs,
-metrics and limits. `append_user_message` is a POST to Tellback on a SQLite file with an API key: it is authenticated,
-counted, checked, stored in a transaction with its event, answered when committed, and logged. The echo reads the same
-message as a pydantic model and gives one back. `deltas` are the events of a streamed turn whose model answers at once;
-`feed` are events of the log, read from the store and sent to a client that resumes. Starlette's stream yields
-ready-made events.
+Each application runs in one uvicorn worker with uvloop and httptools. Tellback is configured as by `tellback serve`,
+with logs, metrics and limits. `append_user_message` is a POST to Tellback on a SQLite file with an API key: it is
+authenticated, counted, validated, stored in a transaction with its event, answered after the commit, and logged. The
+echo reads the same message as a pydantic model and returns one. `deltas` are the events of a streamed turn whose model
+answers immediately; `feed` are logged events, read from the store and sent to a client that resumes. Starlette's stream
+yields ready-made events.
 
-Requests come from one process over some connections that are kept alive, one after the other on each. The CPU time is
-that of the server's process, all threads; the rate is what this machine's cores could do together with the client.
-Rounds are interleaved. Goals: a third of FastAPI's rate for the append, half of Starlette's for events, by CPU time.
+Requests come from one process over several keep-alive connections, sequentially on each. CPU time is that of the
+server's process, all threads; the rate is what this machine's cores could do together with the client. Rounds are
+interleaved. Goals: a third of FastAPI's rate for the append, half of Starlette's for events, by CPU time.
 
     python bench/server.py
     python bench/server.py --rounds 3 --requests 2000 --events 20000 --json
@@ -40,12 +40,12 @@ WORKER = Path(__file__).parent / "workers" / "http_servers.py"
 START_SECONDS = 60.0
 TEXT = "Where is my refund? I sent the parcel back on Tuesday, and the shop says that it has arrived. " * 2
 GOALS = {"append": ("echo", 1 / 3), "deltas": ("events", 1 / 2), "feed": ("events", 1 / 2)}
-"""Ours, what is beside it, and which share of its rate is the goal."""
+"""For each measurement of Tellback: what it is compared with, and the share of that rate that is the goal."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A process that serves."""
+    """A server process."""
 
     pid: int
     port: int
@@ -53,18 +53,16 @@ class Server:
     conversation: str = ""
 
     def cpu(self) -> float:
-        """Seconds of CPU time so far, of all threads. /proc/PID/stat has them too, but in hundredths."""
+        """Seconds of CPU time so far, of all threads. /proc/PID/stat has only hundredths."""
         try:
-            return time.clock_gettime((~self.pid << 3) | 2)  # what clock_getcpuclockid(3) gives for a process
+            return time.clock_gettime((~self.pid << 3) | 2)  # The id that clock_getcpuclockid(3) returns.
         except (AttributeError, OSError) as error:
-            sys.exit(
-                f"the CPU time of process {self.pid} cannot be read ({error}): has it ended, or is this not Linux?"
-            )
+            sys.exit(f"cannot read the CPU time of process {self.pid} ({error}): it has exited, or this is not Linux")
 
 
 @contextmanager
 def run_server(name: str, file: str, events: int = 0) -> Iterator[Server]:
-    """A contender's server, until the block ends."""
+    """Run a contender's server until the block ends."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -97,7 +95,7 @@ def _await_port(port: int, process: subprocess.Popen[str]) -> None:
 
 
 def request(server: Server, path: str, body: Any = None) -> bytes:
-    """A request as bytes."""
+    """Return a request as bytes."""
     content = b"" if body is None else json.dumps(body).encode()
     head = (
         f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
@@ -110,7 +108,7 @@ def request(server: Server, path: str, body: Any = None) -> bytes:
 
 
 async def send_requests(server: Server, payload: bytes, count: int, connections: int) -> None:
-    """Send a request so often, over some connections."""
+    """Send a request `count` times, over several connections."""
     remaining = iter(range(count))
 
     async def send_all() -> None:
@@ -119,7 +117,7 @@ async def send_requests(server: Server, payload: bytes, count: int, connections:
             writer.write(payload)
             head = await reader.readuntil(b"\r\n\r\n")
             if not head.startswith(b"HTTP/1.1 201"):
-                raise SystemExit(f"not what was expected: {head.decode()}{(await reader.read(2_000)).decode()}")
+                raise SystemExit(f"unexpected response: {head.decode()}{(await reader.read(2_000)).decode()}")
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             await reader.readexactly(int(length.partition(b":")[2]))
         writer.close()
@@ -128,12 +126,12 @@ async def send_requests(server: Server, payload: bytes, count: int, connections:
 
 
 async def read_events(server: Server, payload: bytes, count: int) -> None:
-    """Send a request, and read so many events of its answer."""
+    """Send a request, and read `count` events of its answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**20)
     writer.write(payload)
     head = await reader.readuntil(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200"):
-        raise SystemExit(f"not what was expected: {head.decode()}{(await reader.read(2_000)).decode()}")
+        raise SystemExit(f"unexpected response: {head.decode()}{(await reader.read(2_000)).decode()}")
     seen, rest = 0, b""
     while seen < count:
         chunk = await reader.read(2**18)
@@ -146,7 +144,7 @@ async def read_events(server: Server, payload: bytes, count: int) -> None:
 
 
 def measure(server: Server, work: Any, count: int) -> dict[str, float]:
-    """CPU milliseconds of one operation, and how many there were in a second."""
+    """Return the CPU milliseconds of one operation, and the operations per second."""
     cpu, wall = server.cpu(), time.monotonic()
     asyncio.run(work)
     cpu, wall = server.cpu() - cpu, time.monotonic() - wall
@@ -188,7 +186,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "feed": (ours, lambda: read_events(ours, feed, options.events), options.events),
         }
         tasks = {name: task for name, task in tasks.items() if name in options.only}
-        for name, (_, work, _) in tasks.items():  # once, to warm up
+        for name, (_, work, _) in tasks.items():  # One warm-up round.
             progress(f"warming up: {name}")
             asyncio.run(work())
         for round_number in range(options.rounds):
@@ -223,7 +221,7 @@ TITLES = {
 
 
 def table(result: dict[str, Any]) -> str:
-    rows = [["", "CPU µs", "least", "a second"]]
+    rows = [["", "CPU µs", "minimum", "per second"]]
     for name, title in TITLES.items():
         if name not in result["numbers"]:
             continue
@@ -235,7 +233,7 @@ def table(result: dict[str, Any]) -> str:
         met = "met" if share["share"] >= share["goal"] else "missed"
         lines.append(
             f"{TITLES[name]}: {share['share']:.2f} of the rate of {TITLES[share['peer']]} by CPU time"
-            f" ({share['share_by_rate']:.2f} by the clock); the goal of {share['goal']:.2f} is {met}."
+            f" ({share['share_by_rate']:.2f} by wall time); the goal of {share['goal']:.2f} is {met}."
         )
     return "\n".join(lines)
 
@@ -243,12 +241,12 @@ def table(result: dict[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=3_000, help="requests of one round")
-    parser.add_argument("--events", type=int, default=20_000, help="events of one round")
+    parser.add_argument("--requests", type=int, default=3_000, help="requests per round")
+    parser.add_argument("--events", type=int, default=20_000, help="events per round")
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--json", nargs="?", const="-", metavar="PATH")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    parser.add_argument("--only", default=",".join(TITLES), help=f"some of {', '.join(TITLES)}")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 if a goal is missed")
+    parser.add_argument("--only", default=",".join(TITLES), help=f"measurements (default: {','.join(TITLES)})")
     options = parser.parse_args(arguments)
     options.only = options.only.split(",")
     result = run(options)

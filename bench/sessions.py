@@ -1,18 +1,18 @@
-"""What it costs to save a turn of a session and to load a session, by database, beside peers in one run.
+"""Measure what it costs to save a turn of a session and to load a session, by database, for Tellback and its peers.
 
-Saving a turn: where the session stands, with five gathered values, and two messages of 120 characters, in one step.
-With Tellback that is `Persistence.save`, with its check of versions. Loading: the session and its last 30 messages.
-Sessions have 10 messages, so that there are 10 to load, and 5,000. Everything is awaited one by one, by a single task.
+Saving a turn stores the session's position, five gathered values, and two messages of 120 characters, in one step. With
+Tellback that is `Persistence.save`, including its version check. Loading returns the session and its last 30 messages.
+Sessions have 10 messages (so only 10 are loaded) and 5,000. A single task awaits each operation before the next.
 
-LangGraph's savers keep the state of a graph, messages included, and write one checkpoint here, which favours it: a run
-writes several. They load all messages. The sessions of the OpenAI Agents SDK keep messages alone, without where a
-session stands, versions, or a step that takes both.
+LangGraph's savers store the state of a graph, including messages, and write one checkpoint here, which favours them: a
+run writes several. They load all messages. The sessions of the OpenAI Agents SDK store messages only, without a
+position, versions, or a step that writes both.
 
 CPU time is that of the worker's process, all threads, and not of the server. Wall time includes the server and its
-disk, and depends on what a library makes of that: Tellback's SQLite does not wait for the disk at each commit,
-SQLAlchemy's and the peers' do by default. Redis syncs each write (`appendfsync always`), PostgreSQL, MongoDB and
-OpenSearch are as they come. Servers are those of the tests; what this machine has none for is left out, and said.
-Rounds are interleaved. There are no goals; the numbers are to be looked at.
+disk, and depends on a library's durability settings: Tellback's SQLite does not wait for the disk at each commit,
+SQLAlchemy's and the peers' do by default. Redis syncs each write (`appendfsync always`); PostgreSQL, MongoDB and
+OpenSearch use their defaults. The servers are those of the tests; a database whose server is not installed is left out,
+and the report says so. Rounds are interleaved. There are no goals.
 
     python bench/sessions.py
     python bench/sessions.py --only tellback-sqlite,langgraph-sqlite --rounds 3 --json
@@ -54,15 +54,15 @@ PEER_PACKAGES = {
     "langgraph": ("langgraph-checkpoint-postgres==3.2.0", "psycopg[binary]==3.3.8"),
     "openai-agents": ("redis==8.1.0",),
 }
-"""What they need beyond bench/persist.py."""
+"""Packages that are needed in addition to those of bench/persist.py."""
 PEER_STORES = {"langgraph": ("sqlite", "postgres"), "openai-agents": ("sqlite", "redis")}
 
 Task = tuple[str, str, int]
-"""A contender, what it does, and at which length."""
+"""The contender, the kind of work, and the length of the session."""
 
 
 def session_contenders() -> list[Contender]:
-    """Tellback on each database, and the peers on those that they have."""
+    """Return Tellback on each database, and the peers on the databases that they support."""
     worker = WORKERS / "tellback_sessions.py"
     contenders = [
         Contender(f"tellback-{name}", None, worker, "", arguments=(name,), label=f"Tellback, {title}")
@@ -84,7 +84,7 @@ def session_contenders() -> list[Contender]:
 
 
 class Bench(Run):
-    """One run, and the samples so far: by contender, kind and measure."""
+    """One run and its samples: by contender, kind and measure."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Bench(Run):
         }
 
     def _tasks(self) -> list[Task]:
-        """Those that are compared run one after the other, close in time."""
+        """Return the tasks; compared tasks run directly after one another, so that the machine's load affects both."""
         names = [contender.name for contender in self.remaining]
         return [(name, kind, length) for kind in ("save", "load") for length in self._lengths for name in names]
 
@@ -142,7 +142,7 @@ class Bench(Run):
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Everything a person wants to see of a run."""
+    """Return the report of a run as text."""
     kinds = [f"{kind}_{length}" for kind in ("save", "load") for length in result["lengths"]]
     heads = [f"{kind} at {length:,}" for kind in ("save", "load") for length in result["lengths"]]
     lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved. Median (minimum).", ""]
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     selected = [contender for contender in contenders if contender.name in options.only]
     with (
         start_servers({_store(contender.name) for contender in selected}, progress) as (urls, left_out),
-        # Not the system's folder for temporary files, which may be in memory.
+        # The system's temporary folder may be in memory, which would hide the cost of the disk.
         tempfile.TemporaryDirectory(prefix="sessions-", dir=ENVIRONMENTS) as folder,
     ):
         participants = [contender for contender in selected if _store(contender.name) not in left_out]
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(__doc__, names, rounds=5)
-    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a session")
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="numbers of messages in a session")
     parser.add_argument(
         "--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})"
     )
@@ -199,9 +199,9 @@ def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.
     try:
         options.lengths = sorted({int(length) for length in options.lengths.split(",")})
     except ValueError:
-        parser.error("--lengths: numbers with commas between them")
+        parser.error("--lengths must be numbers separated by commas")
     if any(length < MIN_LENGTH or length % 2 for length in options.lengths):
-        parser.error(f"a length is an even number, at least {MIN_LENGTH}")
+        parser.error(f"--lengths must be even numbers of at least {MIN_LENGTH}")
     return options
 
 

@@ -1,4 +1,4 @@
-"""Import it before numpy, which reads this once: with more threads, times depend on what else the machine does."""
+"""Limit numpy to one thread, so that times do not depend on the load of the machine. Import it before numpy."""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
-"""What a turn with memory costs, for Tellback and for LangGraph and mem0 put together by hand, in one run.
+"""Measure what a turn with memory costs, for Tellback and for a handwritten combination of LangGraph and mem0.
 
-A turn: a question about something that was said weeks ago comes in, 8 of the user's 1,000 memories are found for it and
-put into the system prompt, a fake model that takes no time answers, and question and answer are in a SQLite file. The
-conversation has 40 messages, and every question is another. What is measured is the framework, and no model.
+In a turn a question about an old message arrives, 8 of the user's 1,000 memories are found for it and put into the
+system prompt, a fake model that takes no time answers, and question and answer are stored in a SQLite file. The
+conversation has 40 messages, and all questions differ. The benchmark measures the framework, not the model.
 
-For Tellback that is `user.chat`, with its default embedder, and each layer under it: `run_chat_turn`, `run_turn` with
-a memory space and without, `run_loop_messages` alone. Besides, what 20 skills cost that are offered and not read, what
-binding the request costs, OpenTelemetry, and 1,000 streamed deltas through `chat_stream` beside `stream_loop`.
+For Tellback it measures `user.chat`, with its default embedder, and each layer under it: `run_chat_turn`, `run_turn`
+with and without a memory space, and `run_loop_messages` alone. It also measures 20 skills that are offered and not
+read, binding the request, OpenTelemetry, and 1,000 streamed deltas through `chat_stream`, compared with `stream_loop`.
 
-The others are LangGraph with its SQLite saver, as a graph of one node and through `create_agent`, with what mem0's
-search finds. mem0 is given vectors which were made before the clock started: embedding costs it nothing. LangGraph
-sends the model the whole conversation, Tellback the last 30 messages. Nobody makes new memories while the clock runs:
-with Tellback that happens when a conversation closes, with mem0 when it is told to.
+LangGraph runs with its SQLite saver, as a graph of one node and through `create_agent`, with the results of mem0's
+search. mem0 gets precomputed vectors, so embedding costs it nothing. LangGraph sends the model the whole conversation,
+Tellback the last 30 messages. No memories are made while the clock runs: Tellback makes them when a conversation
+closes, mem0 on request.
 
-CPU time is that of the whole process, all threads, so Tellback's worker is in it, which looks at what has happened.
-Every batch of turns runs in a fresh file, Tellback's in a copy of the one that holds the memories. Rounds are
-interleaved; where the difference is small, single turns of both kinds alternate within a batch, and the median ones are
-compared. What the model was sent, that the memory which answers is in it, and what was kept is checked. There are no
-goals; the numbers are to be looked at.
+CPU time is that of the whole process, all threads, so it includes Tellback's worker, which processes events. Each batch
+of turns runs in a fresh file, Tellback's in a copy of the one with the memories. Rounds are interleaved; where the
+difference is small, single turns of both kinds alternate within a batch, and their medians are compared. The benchmark
+checks the messages sent to the model, that they include the memory with the answer, and the stored messages. There are
+no goals.
 
     python bench/turn.py
     python bench/turn.py --only tellback --rounds 3 --json
@@ -44,18 +44,18 @@ SIZE = 1_000
 MIN_SIZE = 50
 LENGTH = 40
 MIN_LENGTH = 36
-"""Then every turn finds more messages than Tellback sends."""
+"""The minimum, so that every conversation has more messages than Tellback sends."""
 BATCH_MS = 400.0
 """CPU time of one batch."""
 MIN_COUNT = 20
 MAX_COUNT = 1_000
 
 Task = tuple[str, str]
-"""A contender, and what it does."""
+"""The contender and the kind of turn."""
 
 
 def turn_contenders() -> list[Contender]:
-    """Tellback, the same with OpenTelemetry loaded, and LangGraph with each of mem0's stores."""
+    """Return Tellback without and with OpenTelemetry, and LangGraph with each of mem0's stores."""
     worker = WORKERS / "tellback_turn.py"
     contenders = [
         Contender("tellback", None, worker, "import tellback"),
@@ -79,7 +79,7 @@ def turn_contenders() -> list[Contender]:
 
 
 class Bench(Run):
-    """One run, and the samples so far: by contender, kind and measure."""
+    """One run and its samples: by contender, kind and measure."""
 
     def __init__(
         self, contenders: Sequence[Contender], progress: Progress, folder: Path, options: argparse.Namespace
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments, [contender.name for contender in contenders])
     progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
-    # Not the system's folder for temporary files, which may be in memory.
+    # The system's temporary folder may be in memory, which would hide the cost of the disk.
     with tempfile.TemporaryDirectory(prefix="turn-", dir=ENVIRONMENTS) as folder:
         bench = Bench(
             [contender for contender in contenders if contender.name in options.only], progress, Path(folder), options
@@ -176,16 +176,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(__doc__, names, rounds=7)
-    parser.add_argument("--size", type=int, default=SIZE, help=f"memories of the user (default: {SIZE:,})")
+    parser.add_argument("--size", type=int, default=SIZE, help=f"the user's memories (default: {SIZE:,})")
     parser.add_argument("--length", type=int, default=LENGTH, help=f"messages in a conversation (default: {LENGTH})")
     parser.add_argument(
         "--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})"
     )
     options = parse_options(parser, arguments, names)
     if options.size < MIN_SIZE:
-        parser.error(f"at least {MIN_SIZE} memories")
+        parser.error(f"--size must be at least {MIN_SIZE}")
     if options.length < MIN_LENGTH or options.length % 2:
-        parser.error(f"a length is an even number, at least {MIN_LENGTH}")
+        parser.error(f"--length must be an even number of at least {MIN_LENGTH}")
     return options
 
 

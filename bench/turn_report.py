@@ -1,4 +1,4 @@
-"""Samples of bench/turn.py into differences and a table."""
+"""Turn the samples of bench/turn.py into differences and a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITH_MEMORY = {
     "agent_memory": "create_agent with a dynamic_prompt",
 }
 PARTS = {
-    "loop": "run_loop_messages alone, nothing kept",
+    "loop": "run_loop_messages alone, nothing stored",
     "turn": "run_turn without memory",
     "chat_spaceless": "user.chat(space=None)",
     "recall": "recall_by_topic alone",
@@ -30,7 +30,7 @@ PARTS = {
     "search": "mem0's search alone",
 }
 STREAMS = {
-    "stream_loop": "stream_loop alone, nothing kept",
+    "stream_loop": "stream_loop alone, nothing stored",
     "stream_turn": "stream_turn without memory",
     "chat_stream": "user.chat_stream",
 }
@@ -40,21 +40,21 @@ KINDS = (
     *("graph_memory", "agent_memory"),
     *STREAMS,
 )
-"""In the order in which they run: those that are compared one after the other, close in time."""
+"""The kinds in the order in which they run; compared kinds run directly after one another."""
 
 COMPARED = (
-    ("run_turn over the loop alone: claiming, keeping", (OURS, "turn"), (OURS, "loop")),
+    ("run_turn over the loop alone: claiming, storing", (OURS, "turn"), (OURS, "loop")),
     ("memory in run_turn: recall and working context", (OURS, "turn_memory"), (OURS, "turn")),
     ("user.chat over run_turn with memory: finding the conversation", (OURS, "chat"), (OURS, "turn_memory")),
     ("run_chat_turn over run_turn with memory", (OURS, "chat_turn"), (OURS, "turn_memory")),
     ("20 skills offered to user.chat, none read", (OURS, "chat_skills"), (OURS, "chat")),
     ("the request bound in run_chat_turn", (OURS, "chat_turn"), (OURS, "chat_turn_unbound")),
-    ("OpenTelemetry loaded, no spans wanted", (TRACED, "chat"), (OURS, "chat")),
-    ("spans made, and kept in a list", (TRACED, "chat_spans"), (TRACED, "chat")),
+    ("OpenTelemetry loaded, no spans", (TRACED, "chat"), (OURS, "chat")),
+    ("spans created, and stored in a list", (TRACED, "chat_spans"), (TRACED, "chat")),
     ("1,000 deltas: stream_turn over stream_loop", (OURS, "stream_turn"), (OURS, "stream_loop")),
     ("1,000 deltas: chat_stream over stream_loop", (OURS, "chat_stream"), (OURS, "stream_loop")),
 )
-"""What is beside what, in CPU time."""
+"""The compared kinds: the title, the compared kind, and its baseline."""
 
 PAIRED = (
     ("chat", "turn_memory"),
@@ -62,11 +62,11 @@ PAIRED = (
     ("chat_skills", "chat"),
     ("chat_turn", "chat_turn_unbound"),
 )
-"""Those whose turns alternate, as they differ by little."""
+"""Pairs whose turns alternate, because they differ little."""
 
 
 def differences(numbers: Numbers) -> list[dict[str, Any]]:
-    """What each thing adds, and the ratios; those that could not be measured are left out."""
+    """Return what each feature adds, and the ratios; features that were not measured are left out."""
     return [*_compare_kinds(numbers), *_compare_with_peers(numbers)]
 
 
@@ -85,7 +85,7 @@ def _compare_with_peers(numbers: Numbers) -> Iterator[dict[str, Any]]:
     for name, kinds in numbers.items():
         for kind in WITH_MEMORY:
             if ours is not None and name not in (OURS, TRACED) and kind in kinds:
-                yield _compare(f"user.chat beside {name}, {WITH_MEMORY[kind]}", ours, kinds[kind]["cpu_ms"])
+                yield _compare(f"user.chat compared with {name}, {WITH_MEMORY[kind]}", ours, kinds[kind]["cpu_ms"])
 
 
 def _compare(title: str, compared: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _compare(title: str, compared: Mapping[str, Any], baseline: Mapping[str, Any
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Everything a person wants to see of a run."""
+    """Return the report of a run as text."""
     lines = [
         f"Python {result['python']}, {result['rounds']} rounds, interleaved; {result['size']:,} memories,"
         f" {result['length']} messages in a conversation.",

@@ -1,8 +1,8 @@
-"""What the workers of bench/agent.py share: the routes, the guidelines, what is said, and where that must lead.
+"""Shared code of the workers of bench/agent.py: routes, guidelines, messages and their expected outcomes.
 
-A conversation is six messages: a request that enters a route, one value, a detour to another route with a value of its
-own, the way back with the rest of the values, a correction, and a yes that completes the route. Where each of them
-leads is known beforehand, and checked after the clock has stopped, as are the calls to the model.
+A conversation is six messages: a request that enters a route, one value, a detour to another route with a value, the
+return with the remaining values, a correction, and a yes that completes the route. The outcome of each message is known
+beforehand, and checked after the clock has stopped, as are the calls to the model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STATES = ("Ask in which town", "Ask on which day", "Ask how many", "Read everyth
 GUIDELINES = 100
 CONDITIONAL = 80
 TRUE_CONDITIONS = (3, 17, 42)
-"""Numbers of the conditions that hold in every turn."""
+"""Numbers of the conditions that are true in every turn."""
 
 NAME = "Wanda"
 GOAL = "Get things done for people who call."
@@ -48,15 +48,15 @@ PIECES = tuple(f"word{index} " for index in range(100))
 STREAMED_TEXT = "".join(PIECES)
 TURNS = 6
 CALLS = 2
-"""To the model, in a turn: it reads, and it replies."""
+"""Model calls per turn: one reads the message, one replies."""
 WARM_UP = 3
 EARLIER_COUNT = 20
-"""Messages that a conversation holds when it begins here."""
+"""Messages in a conversation before the measured turns."""
 
 
 @dataclass(frozen=True)
 class RouteSpec:
-    """A route as every contender is given it."""
+    """A route, in the form that every contender receives."""
 
     title: str
     description: str
@@ -65,8 +65,7 @@ class RouteSpec:
 
 @dataclass(frozen=True)
 class Turn:
-    """A message, how it is to be read, and where it leads: which route, which of its states (None: it is completed),
-    and with which values."""
+    """A message, how the model reads it, and the expected route, state (None if completed) and values."""
 
     message: str
     scores: Mapping[str, int]
@@ -78,7 +77,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class TurnOutcome:
-    """Where a turn led, in the same terms, and what was said."""
+    """The actual route, state, values and reply of a turn."""
 
     text: str
     route: str | None
@@ -89,7 +88,7 @@ class TurnOutcome:
 
 @dataclass(frozen=True)
 class PromptSize:
-    """How many characters a call to the model had: the prompt, and the schema that the answer must fit."""
+    """The number of characters in a model call: in the prompt, and in the schema of the answer."""
 
     prompt: int
     schema: int
@@ -97,7 +96,7 @@ class PromptSize:
 
 @cache
 def build_routes(count: int) -> tuple[RouteSpec, ...]:
-    """So many routes, no two alike."""
+    """Return `count` different routes."""
     specs = []
     for index in range(count):
         cycle, verb = divmod(index, len(VERBS))
@@ -108,15 +107,15 @@ def build_routes(count: int) -> tuple[RouteSpec, ...]:
 
 
 def build_guideline(number: int) -> tuple[str | None, str]:
-    """When, and what to do; the first ones are conditional."""
-    action = f"Mention rule {number} of the house, in one short sentence, before anything else is asked."
+    """Return the condition (None after the first `CONDITIONAL`) and the action."""
+    action = f"Mention company rule {number}, in one short sentence, before you ask anything else."
     if number > CONDITIONAL:
         return None, action
-    return f"the user speaks of matter {number}, or of something that is much like it", action
+    return f"the user asks about topic {number}, or about something very similar to it", action
 
 
 def build_turns(count: int, number: int) -> tuple[Turn, ...]:
-    """What is said in the conversation of that number, among so many routes."""
+    """Return the turns of conversation `number` with `count` routes."""
     specs = build_routes(count)
     main = specs[number * 7 % count]
     other = specs[(number * 7 + 1 + number % (count - 1)) % count]
@@ -162,36 +161,36 @@ def _wish(spec: RouteSpec) -> str:
 
 
 def earlier_messages() -> list[str]:
-    """What was said before, the user's and the agent's in turn."""
+    """Return the messages before the measured turns, alternating between user and agent."""
     return [f"{index:03d} says something about the weather of the day, as people do." for index in range(EARLIER_COUNT)]
 
 
 @dataclass
 class CallLog:
-    """What the fake model was sent, call by call, and how it reads the message of the turn that runs."""
+    """The requests to the fake model, and its reading of the current turn's message."""
 
     calls: list[Any] = field(default_factory=list)
     reading: Any = None
 
 
 class RouteAgent(Protocol):
-    """A library, or what was put together with it, that leads conversations along routes."""
+    """An agent that follows routes, built with one library."""
 
     @property
     def call_log(self) -> CallLog: ...
 
     async def open(self, kind: str, count: int, folder: Path) -> None:
-        """Be ready for a batch with so many routes, in an empty folder."""
+        """Prepare for a batch with the given number of routes, in an empty folder."""
         ...
 
     async def close(self) -> None: ...
 
     def reading(self, turn: Turn) -> Any:
-        """How the model answers when it is asked what a message means: made before the clock starts."""
+        """Return the model's reading of a message; it is created before the clock starts."""
         ...
 
     async def create_conversation(self, texts: Sequence[str]) -> Any:
-        """A new conversation that holds these messages."""
+        """Create a conversation with these messages."""
         ...
 
     async def turn(self, conversation: Any, text: str) -> Any: ...
@@ -201,13 +200,13 @@ class RouteAgent(Protocol):
     def prompt_size(self, call: Any) -> PromptSize: ...
 
     async def stored_count(self, conversation: Any) -> int | None:
-        """How many messages of a conversation are stored; None if that is the caller's business."""
+        """Return the number of stored messages, or None if the caller stores them."""
         ...
 
 
 @dataclass
 class Batches:
-    """The batches of a worker, and how many conversations it has held."""
+    """The batches of a worker, and the number of its conversations so far."""
 
     agent: RouteAgent
     conversation_count: int = 0
@@ -217,7 +216,7 @@ class Batches:
         return {"estimate_ms": TURNS * (await self.run(request, WARM_UP))["cpu_ms"]}
 
     async def run(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        """So many conversations: CPU and wall time of one turn, and what the model was sent."""
+        """Run `count` conversations; return CPU and wall time per turn, and the prompt sizes."""
         folder = Path(request["folder"]) / "batch"
         folder.mkdir(parents=True)
         try:
@@ -251,7 +250,7 @@ class Batches:
             _check(turn, agent.to_outcome(outcome), streams=streams)
         for conversation in conversations:
             stored = await agent.stored_count(conversation)
-            expect("messages that are kept", stored, None if stored is None else EARLIER_COUNT + 2 * TURNS)
+            expect("stored messages", stored, None if stored is None else EARLIER_COUNT + 2 * TURNS)
         expect("calls to the model", len(agent.call_log.calls), CALLS * len(outcomes))
         prompts = _prompts([agent.prompt_size(call) for call in agent.call_log.calls])
         return {"cpu_ms": 1000 * cpu / len(outcomes), "wall_ms": 1000 * wall / len(outcomes), **prompts}
@@ -266,7 +265,7 @@ def _check(turn: Turn, outcome: TurnOutcome, *, streams: bool) -> None:
 
 
 def _prompts(sizes: Sequence[PromptSize]) -> dict[str, float]:
-    """Characters of a median call of each kind; a turn reads first, and then replies."""
+    """Return the median characters of each kind of call; a turn reads first and then replies."""
     reads, replies = sizes[::CALLS], sizes[1::CALLS]
     return {
         "understand_chars": median(call.prompt for call in reads),
@@ -278,7 +277,7 @@ def _prompts(sizes: Sequence[PromptSize]) -> dict[str, float]:
 def serve(
     agent: RouteAgent, kinds: Sequence[str], packages: Sequence[str], extra_handlers: Mapping[str, Callable[..., Any]]
 ) -> None:
-    """Answer requests for batches of conversations, and for whatever is in `extra_handlers`."""
+    """Answer requests for batches of conversations, and those in `extra_handlers`."""
     batches = Batches(agent)
 
     async def handle_request(request: dict[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class ConversationStore:
         self._db.close()
 
     async def fill(self, texts: Sequence[str]) -> str:
-        """One real run makes the session; the others are copies of it under their own ids."""
+        """Create the session with one real run, and copy that run under new ids."""
         id = f"session_{self._sessions}"
         self._sessions += 1
         first = await self._agent.arun(texts[0], session_id=id, user_id=USER)

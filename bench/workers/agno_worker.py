@@ -1,4 +1,4 @@
-"""agno: `Agent.arun` on a `Model` subclass, without a database, so nothing is kept between runs."""
+"""agno: `Agent.arun` on a `Model` subclass, without a database, so nothing is stored between runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELTAS = tuple(ModelResponse(role="assistant", content=piece) for piece in proto
 
 @dataclass
 class InstantModel(Model):
-    """Calls the tool when there is one and it has not answered yet."""
+    """Calls the tool, if there is one without a result yet."""
 
     id: str = "instant"
     name: str = "Instant"

@@ -1,4 +1,4 @@
-"""Chroma on disk: one collection, users told apart by metadata."""
+"""Chroma on disk: one collection, with the user in the metadata."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the workers of bench/extraction.py share: conversations that become memories, with a model that takes no time.
+"""Shared code of the workers of bench/extraction.py: extracting memories from conversations with a fake model.
 
-What is known before, the conversations, and what a model finds in them are prepared by the parent. That every
-conversation changed what it should is checked after the clock has stopped.
+The parent prepares the known facts, the conversations, and the facts that the model finds in them. After the clock has
+stopped, the worker checks the outcome of every conversation.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from vectors import Vectors
 
 USER = "maya"
 SMALL = 1_000
-"""Up to this size conversations grow what is known noticeably, so that a fresh store is filled for each batch."""
+"""Up to this size conversations add noticeably to the known facts, so each batch fills a fresh store."""
 WARM_UP_COUNT = 2
-"""Conversations before each batch: the first one loads what the later ones use."""
+"""Warm-up conversations before each batch, because the first one loads modules and caches."""
 
 
 @dataclass(frozen=True)
 class ExtractionData(Vectors):
-    """What is known of the user and the conversations by size, what a model that is asked decides, and the texts of
-    which vectors were made."""
+    """The user's known facts and conversations by size, the model's decision, and the embedded texts."""
 
     known: dict[int, list[dict[str, str]]]
     conversations: dict[int, list[dict[str, Any]]]
@@ -42,7 +41,7 @@ class ExtractionData(Vectors):
 
 @cache
 def load_data(folder: str) -> ExtractionData:
-    """As the parent prepared it."""
+    """Load the data that the parent prepared."""
     data = json.loads((Path(folder) / "conversations.json").read_text())
     known_facts, conversations = (
         {int(size): rows for size, rows in data[name].items()} for name in ("known", "conversations")
@@ -51,7 +50,7 @@ def load_data(folder: str) -> ExtractionData:
 
 
 class MemoryExtractor(Protocol):
-    """A library that makes memories of conversations."""
+    """A library that extracts memories from conversations."""
 
     @property
     def model_calls(self) -> int: ...
@@ -59,26 +58,26 @@ class MemoryExtractor(Protocol):
     async def open(self, folder: Path, data: ExtractionData, size: int) -> None: ...
 
     async def fill(self, known: Sequence[dict[str, str]]) -> None:
-        """Have these known, as fast as the library allows."""
+        """Store the known facts, as fast as the library allows."""
         ...
 
     async def store(self, conversation: dict[str, Any]) -> Any:
-        """Whatever comes before a conversation can become memories; not timed."""
+        """Store a conversation, if the library needs that before extraction; not timed."""
         ...
 
     async def extract(self, conversations: Sequence[Any]) -> Any:
-        """Make memories of conversations that were heard, and wait until that is done."""
+        """Extract memories from stored conversations, and wait until that is finished."""
         ...
 
     async def check(self, conversation: Any) -> dict[str, int]:
-        """Raise unless the conversation changed what it should; gives how many facts became what."""
+        """Raise unless the conversation had the expected effect; return the number of facts per outcome."""
         ...
 
     async def close(self) -> None: ...
 
 
 class ExtractionBatches:
-    """The stores of a worker by their size, and how many conversations of each were used."""
+    """A worker's stores by size, and the number of used conversations of each."""
 
     def __init__(self, create_extractor: Callable[[], MemoryExtractor]) -> None:
         self._create_extractor = create_extractor
@@ -87,7 +86,7 @@ class ExtractionBatches:
         self._fresh_count = 0
 
     async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A part of what is known in the store of a size; the first part opens it."""
+        """Add a part of the known facts to the store of a size; the first part opens it."""
         size, data = request["size"], load_data(request["data_folder"])
         if size not in self._extractors:
             self._extractors[size] = await self._open_extractor(Path(request["folder"]), data, size)
@@ -96,11 +95,11 @@ class ExtractionBatches:
         return {"filled": end}
 
     async def extract(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        """Conversations one after the other."""
+        """Extract from conversations one after the other."""
         return await self._batch(request, count, 1)
 
     async def together(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        """Conversations that end at once."""
+        """Extract from conversations that close at the same time."""
         return await self._batch(request, count, count)
 
     async def _batch(self, request: dict[str, Any], count: int, group_size: int) -> dict[str, Any]:
@@ -161,7 +160,7 @@ async def _time_extraction(extractor: MemoryExtractor, conversations: Sequence[A
 
 
 Batch = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
-"""Measures so many operations."""
+"""Measures the given number of operations."""
 
 
 def serve(
@@ -169,7 +168,7 @@ def serve(
     packages: Sequence[str],
     extra_batches: dict[str, Batch] | None = None,
 ) -> None:
-    """Answer requests to fill and to extract, and for whatever is in `extra_batches`."""
+    """Answer requests to fill and to extract, and those in `extra_batches`."""
     extraction_batches = ExtractionBatches(create_extractor)
     batches: dict[str, Batch] = {
         "extract": extraction_batches.extract,
@@ -186,5 +185,5 @@ def serve(
 
 
 async def wait_for_background(seconds: float) -> None:
-    """Let what goes on in the background come to its end; waiting costs no CPU."""
+    """Wait for background work to finish; waiting costs no CPU."""
     await asyncio.sleep(seconds)

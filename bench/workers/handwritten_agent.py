@@ -1,4 +1,4 @@
-"""What a peer leaves to its users, written as leanly as it can be: prompts, the schema of a reading, the next state."""
+"""The code that peers leave to their users, as lean as possible: prompts, the schema of a reading, the next state."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agent_routes import CONDITIONAL, FIELDS, GUIDELINES, STATES, TRUE_CONDITION
 from pydantic import BaseModel, Field, create_model
 
 KEYS = tuple(f"c{number}" for number in range(1, CONDITIONAL + 1))
-"""What the model calls the conditions."""
+"""The keys of the conditions in the prompt."""
 ACTIONS = {key: agent_routes.build_guideline(number)[1] for number, key in enumerate(KEYS, 1)}
 ALWAYS = tuple(agent_routes.build_guideline(number)[1] for number in range(CONDITIONAL + 1, GUIDELINES + 1))
 
 
 def reading_schema(specs: Sequence[RouteSpec]) -> type[BaseModel]:
-    """What the model answers when it is asked what a message means."""
+    """Return the schema of the model's reading of a message."""
     fields: dict[str, Any] = {
         "route": (Literal[tuple(spec.title for spec in specs)], ...),
         "place": (str | None, None),
@@ -30,21 +30,21 @@ def reading_schema(specs: Sequence[RouteSpec]) -> type[BaseModel]:
 
 
 def reading(turn: Turn) -> dict[str, Any]:
-    """How a message is read, as that schema has it."""
+    """Return the reading of a message, in that schema."""
     return {"route": turn.route, **turn.values, "conditions": [f"c{number}" for number in TRUE_CONDITIONS]}
 
 
 def stated_values(reading: Any) -> dict[str, Any]:
-    """The values that a reading has."""
+    """Return the values in a reading."""
     return {name: value for name in FIELDS if (value := getattr(reading, name)) is not None}
 
 
 def reading_prompt(specs: Sequence[RouteSpec]) -> str:
-    """All routes, fields and conditions."""
+    """Return the prompt with all routes, fields and conditions."""
     return "\n".join(
         [
             f"You read the newest message for {agent_routes.NAME}. Say which route it is about, which values it states"
-            " and which conditions hold.",
+            " and which conditions are true.",
             *(f"- {spec.title}: {spec.description} When: {spec.condition}." for spec in specs),
             *(f"{name}: {json.dumps(schema)}" for name, schema in FIELDS.items()),
             *(f"{key}: {agent_routes.build_guideline(number)[0]}" for number, key in enumerate(KEYS, 1)),
@@ -53,12 +53,12 @@ def reading_prompt(specs: Sequence[RouteSpec]) -> str:
 
 
 def reading_state(route: str | None, data: Mapping[str, Mapping[str, Any]]) -> str:
-    """Where the conversation stands."""
+    """Return the current state of the conversation as text."""
     return f"Current route: {route}\nKnown: {json.dumps({title: plain(values) for title, values in data.items()})}"
 
 
 def next_state(known: Mapping[str, Any], state_index: int | None, *, changed: bool) -> int | None:
-    """The state that speaks; None if the route is completed."""
+    """Return the index of the next state, or None if the route is completed."""
     missing = [index for index, name in enumerate(FIELDS) if name not in known]
     if missing:
         return missing[0]

@@ -1,4 +1,4 @@
-"""One uvicorn worker that serves one contender, for bench/server.py: `python http_servers.py NAME PORT FILE EVENTS`."""
+"""One uvicorn worker that runs one contender, for bench/server.py: `python http_servers.py NAME PORT FILE EVENTS`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TENANT = "bench"
 
 
 class MessageIn(BaseModel):
-    """What is sent."""
+    """The message in a request."""
 
     content: str
     key: str | None = None
 
 
 class MessageOut(BaseModel):
-    """What is given back."""
+    """The message in a response."""
 
     id: str
     conversation: str
@@ -39,7 +39,7 @@ class MessageOut(BaseModel):
 
 
 def fastapi_echo() -> Any:
-    """The least that a FastAPI application does with a message: read it as a model, and give a model back."""
+    """Build the minimal FastAPI application: it reads a message as a model and returns a model."""
     app = FastAPI()
 
     @app.post("/echo/{id}", status_code=201)
@@ -51,7 +51,7 @@ def fastapi_echo() -> Any:
 
 
 def starlette_sse() -> Any:
-    """The least that Starlette does with events: each is yielded as it would be sent."""
+    """Build the minimal Starlette application: it yields events in their final form."""
 
     async def stream(request: Request) -> StreamingResponse:
         count, data = int(request.query_params["count"]), request.query_params["data"]
@@ -66,10 +66,10 @@ def starlette_sse() -> Any:
 
 
 async def serve_tellback(port: int, file: str, events: int) -> None:
-    """Tellback on a SQLite file, served as `tellback serve` does it: guard, limits, logs, metrics, jobs and embedder.
+    """Serve Tellback on a SQLite file like `tellback serve`: guard, limits, logs, metrics, jobs and embedder.
 
-    The limits count and are never reached; the log is JSON, and goes nowhere. The model gives as many deltas as the
-    user's message says. The log of events has so many.
+    The limits count but are never reached; the JSON log is discarded. The user's message sets the number of deltas.
+    `events` is the number of events in the log.
     """
     from tellback import Tellback
     from tellback.server import create_app
@@ -106,7 +106,7 @@ async def serve_tellback(port: int, file: str, events: int) -> None:
 
 
 async def serve_app(app: Any, port: int) -> None:
-    """An application on uvicorn, without logs."""
+    """Run an application on uvicorn, without logs."""
     config = uvicorn.Config(app, host="127.0.0.1", port=port, access_log=False, log_level="warning", lifespan="auto")
     await uvicorn.Server(config).serve()
 

@@ -1,7 +1,7 @@
 """LangGraph: a node that reads the message with structured output, and conditional edges to one node for each route.
 
-Which state is next is plain code within the route's node, which calls the model once (handwritten_agent.py). Without a
-checkpointer the caller passes the state on.
+Plain code in the route's node finds the next state, and the node calls the model once (handwritten_agent.py). Without a
+checkpointer the caller passes the state to the next turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READ = "read"
 
 
 class InstantReader(BaseChatModel):
-    """Gives the reading that the turn has, as a call of the tool that stands for the schema."""
+    """Returns the turn's reading as a call of the tool that represents the schema."""
 
     @property
     def _llm_type(self) -> str:
@@ -52,7 +52,7 @@ class InstantReader(BaseChatModel):
 
 
 class InstantReplier(BaseChatModel):
-    """Messages are made anew each time: the framework writes ids and metadata into them."""
+    """Creates new messages each time, because the framework writes ids and metadata into them."""
 
     @property
     def _llm_type(self) -> str:
@@ -88,7 +88,7 @@ class State(TypedDict):
 
 @dataclass
 class ConversationHandle:
-    """A conversation: the whole state, or the name of the thread that has it."""
+    """A conversation: the whole state, or the name of its thread."""
 
     state: dict[str, Any]
     config: dict[str, Any] | None
@@ -155,7 +155,7 @@ class RouteAgent:
 
     def to_outcome(self, result: tuple[dict[str, Any], int]) -> TurnOutcome:
         state, pieces = result
-        expect("conditions that hold", len(state["conditions"]), len(TRUE_CONDITIONS))
+        expect("true conditions", len(state["conditions"]), len(TRUE_CONDITIONS))
         known = handwritten_agent.plain(state["data"].get(state["route"], {}))
         return TurnOutcome(str(state["messages"][-1].content), state["route"], state["state_index"], known, pieces)
 
@@ -171,7 +171,7 @@ class RouteAgent:
 
 
 def build_graph(count: int, replier: BaseChatModel, saver: Any) -> Any:
-    """The graph with so many routes."""
+    """Build the graph for the given number of routes."""
     specs = agent_routes.build_routes(count)
     graph = StateGraph(State)
     graph.add_node(READ, _reading_node(specs))

@@ -1,7 +1,7 @@
-"""LangGraph with an `AsyncSqliteSaver`, and what mem0 finds put into the system prompt by hand.
+"""LangGraph with an `AsyncSqliteSaver`, and handwritten code that puts mem0's results into the system prompt.
 
-Twice: through LangChain's `create_agent` with a `dynamic_prompt`, and as a graph of one node. mem0's vectors are looked
-up, so embedding costs it nothing, and its search runs in the event loop, without a thread.
+Twice: through LangChain's `create_agent` with a `dynamic_prompt`, and as a graph of one node. mem0 uses precomputed
+vectors, so embedding costs it nothing, and its search runs in the event loop, without a thread.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class TurnRunner:
         return [str(message.content) for message in state.values["messages"]]
 
     def _build_graph(self, kind: str, saver: Any) -> tuple[str, Any]:
-        """The node that answers, and the graph."""
+        """Build the graph with the one node that answers."""
         model = InstantModel()
         if kind == "graph_memory":
 
@@ -128,7 +128,7 @@ class TurnRunner:
     def _prompt(self, question: str) -> str:
         self._recalled = self._mem0.search(question)
         known = "\n".join(f"- {memory}" for memory in self._recalled)
-        return f"{SYSTEM}\n\nWhat you know of the user:\n{known}"
+        return f"{SYSTEM}\n\nWhat you know about the user:\n{known}"
 
 
 if __name__ == "__main__":

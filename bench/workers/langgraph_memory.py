@@ -1,4 +1,4 @@
-"""LangGraph's stores with an index of vectors: `search` and `put` in a user's namespace."""
+"""LangGraph's stores with a vector index: `search` and `put` in a user's namespace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# The store wants a SQLite that loads extensions.
+# The store needs a SQLite that can load extensions.
 import pysqlite3
 
 sys.modules["sqlite3"] = pysqlite3
@@ -21,7 +21,7 @@ from memory_batches import HITS, MemoryData  # noqa: E402
 DIMENSIONS = 256
 STORE = sys.argv[1]
 BATCH = 100
-"""More in one statement than SQLite takes would fail."""
+"""Larger batches would exceed SQLite's limit for one statement."""
 
 
 class MemoryLibrary:
@@ -30,7 +30,7 @@ class MemoryLibrary:
             return [data.vector(text) for text in texts]
 
         self._count = 0
-        # The two stores read different names.
+        # The two stores use different names for this setting.
         index: Any = {"dims": DIMENSIONS, "embed": embed, "fields": ["text"], "text_fields": ["text"]}
         if STORE == "InMemoryStore":
             self._store: Any = InMemoryStore(index=index)

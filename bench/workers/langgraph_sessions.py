@@ -1,4 +1,4 @@
-"""LangGraph: a graph's state with messages and what was gathered, in its SQLite or PostgreSQL saver.
+"""LangGraph: a graph's state with messages and gathered values, in its SQLite or PostgreSQL saver.
 
 A turn is one `aupdate_state`, which reads the state and writes one checkpoint. A run of a graph writes several.
 """

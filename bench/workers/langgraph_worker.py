@@ -18,9 +18,9 @@ counter = CallCounter()
 
 
 class InstantModel(BaseChatModel):
-    """Calls the tool when there is one and it has not answered yet.
+    """Calls the tool, if there is one without a result yet.
 
-    Messages are made anew each time: the framework writes ids and metadata into them.
+    Creates new messages each time, because the framework writes ids and metadata into them.
     """
 
     @property
@@ -78,7 +78,7 @@ async def one_tool() -> str:
 
 
 async def stream() -> list[str]:
-    # The framework ends a stream with an empty chunk of its own.
+    # The framework ends a stream with an empty chunk.
     return [chunk.content async for chunk, _ in bare.astream(question(), stream_mode="messages") if chunk.content]
 
 

@@ -1,7 +1,7 @@
-"""mem0 on a local vector store: `Memory.add` with inference, by a model that takes no time; filled through that store.
+"""mem0 on a local vector store: `Memory.add` with inference by an instant fake model; filled through the vector store.
 
-What it does is additive: it looks up ten memories that are like the whole conversation, asks a model once, leaves out
-what has the very words of one of those ten, and adds the rest. Nothing is replaced.
+mem0 only adds: it looks up ten memories similar to the whole conversation, calls a model once, drops facts whose text
+equals one of those ten, and adds the rest. It replaces nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mem0.utils.factory import EmbedderFactory, LlmFactory
 
 
 class InstantModel:
-    """Says what was found in the conversation that is being added."""
+    """Returns the facts of the conversation that is being added."""
 
     def __init__(self) -> None:
         self.call_count = 0
@@ -94,14 +94,14 @@ class MemoryExtractor:
             conversation["added"] = self._memory.add(conversation["messages"], user_id=USER, infer=True)["results"]
 
     async def check(self, conversation: dict[str, Any]) -> dict[str, int]:
-        """It may miss what is repeated, and adds all else."""
+        """It may drop repeated facts, and adds all others."""
         texts = [result["memory"] for result in conversation["added"]]
         facts = conversation["facts"]
         if texts not in (facts, [*facts[:2], *facts[3:]]):
-            raise AssertionError(f"of {facts!r:.200} these were added: {texts!r:.200}")
+            raise AssertionError(f"unexpected additions: got {texts!r:.200} of {facts!r:.200}")
         stored = {result["memory"]: self._memory.get(result["id"]) for result in conversation["added"]}
         if any(found is None or found["memory"] != text for text, found in stored.items()):
-            raise AssertionError("something that was added is not there")
+            raise AssertionError("an added memory is missing")
         return {"added": len(texts), "left_out": len(facts) - len(texts)}
 
     async def close(self) -> None:

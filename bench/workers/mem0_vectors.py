@@ -1,4 +1,4 @@
-"""mem0 with vectors that were made before. To be imported before mem0 is."""
+"""mem0 with precomputed vectors. Import this module before mem0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-# It writes a configuration when it is imported.
+# mem0 writes a configuration file on import.
 os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
 
 from mem0.configs.embeddings.base import BaseEmbedderConfig
@@ -18,7 +18,7 @@ STORE = sys.argv[1]
 
 
 class PrecomputedEmbedder(EmbeddingBase):  # type: ignore[misc]
-    """Vectors that were made before."""
+    """An embedder that returns precomputed vectors."""
 
     def __init__(self, data: Vectors) -> None:
         super().__init__(BaseEmbedderConfig())

@@ -1,8 +1,8 @@
-"""What the workers of bench/memory.py share: memories that are filled in, recalled from and added to.
+"""Shared code of the workers of bench/memory.py: memories that are filled in, recalled and added.
 
-Texts, and the vectors a static embedder made of them, are prepared by the parent. Peers look their vectors up, which
-costs nothing; Tellback embeds by itself. Every question is asked once. That the hits are as many as asked for, of the
-one user, and the right ones, is checked after the clock has stopped.
+The parent prepares the texts, and their vectors from a static embedder. Peers look the vectors up, which costs nothing;
+Tellback embeds the texts itself. Every question is asked once. After the clock has stopped, the worker checks the
+number of hits, that they belong to the right user, and that they answer the question.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ USER = "maya"
 OTHER = "noah"
 HITS = 10
 MAX_MISSED_SHARE = 0.05
-"""Questions share rare words with the memory that answers them: whoever misses more does not search all of it."""
+"""Questions share rare words with their answers, so a contender that misses more does not search everything."""
 SMALL = 1_000
-"""Up to this size adding grows a space noticeably, so that a fresh one is filled for each batch."""
+"""Up to this size additions grow a space noticeably, so each batch fills a fresh one."""
 WARM_UP_MS = 100.0
 WARM_UP_COUNT = 5
 
 
 @dataclass(frozen=True)
 class MemoryData(Vectors):
-    """What is remembered and asked. A question names the memory that answers it by its number."""
+    """The memories and the questions. A question has the number of the memory that answers it."""
 
     memories: list[str]
     questions: dict[int, list[tuple[str, int]]]
@@ -45,7 +45,7 @@ class MemoryData(Vectors):
 
 @cache
 def load_data(folder: str) -> MemoryData:
-    """As the parent prepared it."""
+    """Load the data that the parent prepared."""
     data = json.loads((Path(folder) / "texts.json").read_text())
     return MemoryData(
         memories=data["memories"],
@@ -60,29 +60,29 @@ def load_data(folder: str) -> MemoryData:
 
 
 class MemoryLibrary(Protocol):
-    """A library that keeps memories of users, and finds them by meaning."""
+    """A library that stores the memories of users, and searches them by meaning."""
 
     async def open(self, folder: Path, data: MemoryData) -> None: ...
 
     async def fill(self, user: str, texts: Sequence[str]) -> None:
-        """Remember many, as fast as the library allows."""
+        """Store many memories, as fast as the library allows."""
         ...
 
     async def recall(self, user: str, question: str) -> Any:
-        """The best hits for a question, as the library gives them."""
+        """Return the best hits for a question, in the library's form."""
         ...
 
     def hits(self, recalled: Any) -> list[tuple[str, str]]:
-        """Whose memory each hit is, and its text."""
+        """Return the user and the text of each hit."""
         ...
 
     async def add(self, user: str, text: str) -> None:
-        """Remember one more, so that it can be recalled from then on."""
+        """Store one more memory, so that it can be recalled from then on."""
         ...
 
 
 class Stores:
-    """The stores of a worker by their names, and how much of the material was used so far."""
+    """A worker's stores by name, and how many questions and new memories were used."""
 
     def __init__(self, create_library: Callable[[], MemoryLibrary]) -> None:
         self._create_library = create_library
@@ -95,7 +95,7 @@ class Stores:
         return self._libraries[request["store"]]
 
     async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A part of a store's memories; the first part opens it."""
+        """Add a part of a store's memories; the first part opens it."""
         name, data = request["store"], load_data(request["data_folder"])
         if name not in self._libraries:
             library = self._create_library()
@@ -110,7 +110,7 @@ class Stores:
         return await time_recalls(self.library_for(request), self.next_questions(request, count))
 
     async def other(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        """How many hits the user with few memories gets, whose memories are among those of the other. Not timed."""
+        """Return the number of hits for the user with few memories, in the other user's store. Not timed."""
         library, texts = self.library_for(request), load_data(request["data_folder"]).others
         hit_counts = []
         for text in texts[:count]:
@@ -120,7 +120,7 @@ class Stores:
         return {"hits": sum(hit_counts) / len(hit_counts), "walls_ms": [0.0]}
 
     async def add(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        """Adding memories; that they are recalled afterwards is checked, not timed."""
+        """Measure adding memories; then check, untimed, that they are recalled."""
         size, data = request["size"], load_data(request["data_folder"])
         library = self.library_for(request)
         user = USER
@@ -128,7 +128,7 @@ class Stores:
             self._fresh_users += 1
             user = f"{USER}-{self._fresh_users}"
             await library.fill(user, data.memories[:size])
-            # The first recall makes what the later ones use: adding to it is part of the cost.
+            # The first recall fills the caches; updating them is part of the cost of adding.
             await library.recall(user, data.questions[size][0][0])
         new_memories = self.next_new_memories(data, count)
         walls: list[float] = []
@@ -146,7 +146,7 @@ class Stores:
         return {"cpu_ms": 1000 * cpu / count, "walls_ms": walls}
 
     def next_questions(self, request: dict[str, Any], count: int) -> list[tuple[str, str]]:
-        """Questions that were not asked yet, and the memories that answer them."""
+        """Return unused questions, and the memories that answer them."""
         size, data = request["size"], load_data(request["data_folder"])
         start = self._questions_used.get(size, 0)
         questions = data.questions[size][start : start + count]
@@ -162,7 +162,7 @@ class Stores:
 
 
 async def time_recalls(library: MemoryLibrary, questions: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Wall times of single recalls, and the CPU time of one."""
+    """Return the wall times of single recalls, and the CPU time of one."""
     walls: list[float] = []
     results: list[Any] = []
     gc.collect()
@@ -181,7 +181,7 @@ async def time_recalls(library: MemoryLibrary, questions: Sequence[tuple[str, st
 
 
 def check_recalls(library: MemoryLibrary, results: Sequence[Any], questions: Sequence[tuple[str, str]]) -> float:
-    """How many questions found the memory that answers them, if that is nearly all."""
+    """Return the share of questions that found their answer; raise if too many did not."""
     found_count = 0
     for (question, answer), result in zip(questions, results, strict=True):
         hits = library.hits(result)
@@ -195,7 +195,7 @@ def check_recalls(library: MemoryLibrary, results: Sequence[Any], questions: Seq
 
 
 Batch = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
-"""Measures so many operations."""
+"""Measures the given number of operations."""
 
 
 def serve(
@@ -203,7 +203,7 @@ def serve(
     packages: Sequence[str],
     build_extra_batches: Callable[[Stores], dict[str, Batch]],
 ) -> None:
-    """Answer requests to fill, to recall and to add, and for whatever `build_extra_batches` adds."""
+    """Answer requests to fill, recall and add, and those of `build_extra_batches`."""
     stores = Stores(create_library)
     batches: dict[str, Batch] = {
         "recall": stores.recall,
@@ -228,7 +228,7 @@ def no_extra_batches(stores: Stores) -> dict[str, Batch]:
 
 
 async def _warm_up(batch: Batch, request: dict[str, Any]) -> float:
-    """Milliseconds of wall time that one operation takes, roughly, once everything is in place."""
+    """Return a rough estimate of the wall milliseconds of one operation after warm-up."""
     count = WARM_UP_COUNT
     while True:
         walls = (await batch(request, count))["walls_ms"]

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: `Runner.run` with a `SQLiteSession` per conversation, all in one file; it replays all of it."""
+"""OpenAI Agents SDK: `Runner.run` with a `SQLiteSession` per conversation, all in one file; it replays all messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ numbers = count()
 
 
 def message(text: str) -> ResponseOutputMessage:
-    # The SDK takes messages of the same id for the same message.
+    # The SDK treats messages with the same id as one message.
     content = ResponseOutputText(text=text, type="output_text", annotations=[])
     id = f"msg_{next(numbers)}"
     return ResponseOutputMessage(id=id, content=[content], role="assistant", status="completed", type="message")

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: its `SQLiteSession` or `RedisSession`, which keep messages and nothing else."""
+"""OpenAI Agents SDK: its `SQLiteSession` or `RedisSession`, which store only messages."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ COMPLETED = ResponseCompletedEvent(
 
 
 class InstantModel(Model):
-    """Calls the tool when there is one and it has not answered yet."""
+    """Calls the tool, if there is one without a result yet."""
 
     async def get_response(
         self, system_instructions: str | None, input: Any, model_settings: Any, tools: Any, *rest: Any, **options: Any

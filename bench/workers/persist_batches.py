@@ -1,8 +1,8 @@
-"""What the workers of bench/persist.py share: batches of turns on a conversation of a given length, in a fresh file.
+"""Shared code of the workers of bench/persist.py: batches of turns on conversations of a given length, in a fresh file.
 
-A batch is spread over as many conversations as it takes for each to stay near the length: the lengths its turns find
-have that length as their mean. Conversations are filled before the clock starts, and the last turn before it is a real
-one, so that no first use is timed. Everything is checked after the clock has stopped, the file from a second opening.
+A batch is spread over several conversations, so that each stays near the length; the mean of their lengths is the given
+length. Conversations are filled before the clock starts. The last turn before it is a real one, so that no
+first use is timed. Everything is checked after the clock has stopped, with the file opened a second time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WARM_UP_COUNT = 5
 
 
 def numbered_text(index: int) -> str:
-    """The text of a conversation's message: all of one size, no two the same."""
+    """Return the text of a message: all have the same size, and all differ."""
     return f"{index:06d} tells of the day, ".ljust(TEXT_LENGTH, ".")
 
 
 @dataclass
 class CallLog:
-    """What the fake model noticed: how many messages each call held, and those of the last call."""
+    """The number of messages in each call of the fake model, and the messages of the last call."""
 
     lengths: list[int] = field(default_factory=list)
     last: Sequence[Any] = ()
@@ -42,34 +42,34 @@ class CallLog:
 
 
 class ConversationStore(Protocol):
-    """A library that keeps conversations in a SQLite file."""
+    """A library that stores conversations in a SQLite file."""
 
     async def open(self, path: Path) -> None: ...
 
     async def close(self) -> None: ...
 
     async def fill(self, texts: Sequence[str]) -> str:
-        """A new conversation that holds these messages, the user's and the assistant's in turn; gives its id."""
+        """Create a conversation with these messages, alternating between user and assistant; return its id."""
         ...
 
     async def turn(self, id: str, text: str) -> str: ...
 
     async def load_texts(self, id: str) -> list[str]:
-        """The texts of all messages, in order."""
+        """Return the texts of all messages, in order."""
         ...
 
     def window(self, length: int) -> int:
-        """How many messages the model is sent when a turn finds a conversation of that length."""
+        """Return how many messages are sent to the model if the conversation has this length."""
         ...
 
     def text(self, message: Any) -> str:
-        """The text of a message as the model is sent it."""
+        """Return the text of a message, as sent to the model."""
         ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many turns, and on how many conversations they are spread."""
+    """The number of turns, and the number of conversations they are spread over."""
 
     length: int
     turns: int
@@ -77,7 +77,7 @@ class Plan:
 
     @classmethod
     def of(cls, length: int, count: int) -> Plan:
-        # An odd number, so that each conversation begins with whole turns, and the middle one finds just the length.
+        # An odd number, so that conversations start with whole turns, and the middle turn has exactly the length.
         turns = min(max(5, length // 10), max(count - 1, 1)) | 1
         return cls(length, turns, max(1, round(count / turns)))
 
@@ -93,7 +93,7 @@ class Plan:
 async def time_turns(
     store: ConversationStore, call_log: CallLog, path: Path, length: int, count: int
 ) -> dict[str, float]:
-    """CPU and wall milliseconds, and bytes of growth, of one turn."""
+    """Return the CPU and wall milliseconds, and the bytes of growth, of one turn."""
     plan = Plan.of(length, count)
     earlier_texts = [numbered_text(index) for index in range(plan.initial_length)]
     earlier_texts[-1] = ANSWER
@@ -120,7 +120,7 @@ async def time_turns(
     windows = [store.window(plan.initial_length + 2 * index) for index in range(plan.turns)]
     expect("messages the model saw", call_log.lengths, windows * plan.conversations)
     expected_texts = [*earlier_texts, *(text for question in questions for text in (question, ANSWER))]
-    # A framework may have put the answer into the list it gave to the model.
+    # A framework may have appended the answer to the list it passed to the model.
     expect(
         "texts the model saw",
         [store.text(message) for message in call_log.last][: windows[-1]],
@@ -135,12 +135,12 @@ async def time_turns(
 
 
 def per_operation(count: int, cpu: float, wall: float) -> dict[str, float]:
-    """Seconds of a batch as milliseconds of one operation."""
+    """Convert the seconds of a batch to the milliseconds of one operation."""
     return {"cpu_ms": 1000 * cpu / count, "wall_ms": 1000 * wall / count}
 
 
 def size_of(path: Path) -> int:
-    """Bytes of the file, and of its log once that is emptied into it: how full a log happens to be is no growth."""
+    """Return the bytes of the file and its log, after emptying the log: its fill level is no growth."""
     connection = sqlite3.connect(path)
     try:
         busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -152,13 +152,13 @@ def size_of(path: Path) -> int:
 
 
 Batch = Callable[[Path, int], Awaitable[dict[str, float]]]
-"""Measures so many operations on a file that is not there yet."""
+"""Measures the given number of operations on a new file."""
 
 
 def serve(
     store: ConversationStore, call_log: CallLog, packages: Sequence[str], extra_batches: dict[str, Batch] | None = None
 ) -> None:
-    """Answer requests for turns, and for whatever is in `extra_batches`."""
+    """Answer requests for turns, and those in `extra_batches`."""
     batches = extra_batches or {}
 
     async def handle_request(request: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What all workers share: what is asked and answered, and how a worker talks to the parent process.
+"""Shared code of all workers: the question and the answer, and the protocol with the parent process.
 
-A worker reads one JSON request per line and writes one JSON answer per line. Everything is checked, but after the
-clock has stopped, so that no contender pays for the checks. What a fake model says is made before the clock starts
-wherever the framework leaves it untouched.
+A worker reads one JSON request per line and writes one JSON answer per line. Everything is checked after the clock has
+stopped, so that no contender pays for the checks. The fake model's replies are created before the clock starts, unless
+the framework modifies them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STREAMED_TEXT = "".join(PIECES)
 WARM_UP_SECONDS = 0.25
 WARM_UP_MIN_COUNT = 4
 SETTLE_EVERY = 20
-"""A model that takes no time never gives way to the event loop; a real one would, at every call."""
+"""An instant model never yields to the event loop; a real one would, at every call."""
 SETTLE_PASSES = 3
-"""A callback that starts a task, the task, and the callbacks of its end."""
+"""Iterations for a callback that starts a task, the task, and its done callbacks."""
 
 
 @dataclass
 class CallCounter:
-    """What the fake model and the tool noticed while operations ran."""
+    """Counts the calls of the fake model and of the tool."""
 
     model_calls: int = 0
     tool_runs: int = 0
@@ -54,7 +54,7 @@ class CallCounter:
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing to measure: `run` gives the final text, or the streamed pieces."""
+    """One measured operation: `run` returns the final text, or the streamed pieces."""
 
     run: Callable[[], Awaitable[Any]]
     expected: str
@@ -68,7 +68,7 @@ def plain_operation(run: Callable[[], Awaitable[str]]) -> Operation:
 
 
 def tool_operation(run: Callable[[], Awaitable[str]]) -> Operation:
-    """Question, call and result: the second model call sees three messages."""
+    """Build an operation with a tool call: the second model call sees question, call and result."""
     return Operation(run, SUM_ANSWER, model_calls=2, tool_runs=1, history=3)
 
 
@@ -94,8 +94,8 @@ def answer_requests(
     kinds: Sequence[str],
     packages: Sequence[str],
 ) -> None:
-    """Answer each request with what `handle_request` gives for it, all on one event loop, until the pipe is closed."""
-    # Frameworks may print: the pipe is kept for answers, and whatever else is written goes to stderr.
+    """Answer each request with the result of `handle_request`, on one event loop, until the pipe is closed."""
+    # Frameworks may print: only answers go to the pipe, and all other output goes to stderr.
     output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
@@ -109,13 +109,13 @@ def answer_requests(
             try:
                 respond(**runner.run(handle_request(json.loads(line))))
             except Exception as error:  # noqa: BLE001
-                # Whatever a framework raises is the parent's to report.
+                # The parent reports every exception of a framework.
                 traceback.print_exc()
                 respond(error=f"{type(error).__name__}: {error}")
 
 
 async def _warm_up(operation: Operation, counter: CallCounter) -> float:
-    """Run until caches are filled; gives the CPU time of one operation, roughly."""
+    """Run until caches are filled; return a rough estimate of the CPU time of one operation."""
     total_seconds = 0.0
     count = 1
     while True:
@@ -149,7 +149,7 @@ async def _time_batch(operation: Operation, counter: CallCounter, count: int) ->
 
 
 async def settle() -> None:
-    """Let the event loop do what operations left to it, such as closing generators: that is part of their cost."""
+    """Let the event loop finish pending work, such as closing generators: it is part of the cost."""
     for _ in range(SETTLE_PASSES):
         await asyncio.sleep(0)
 

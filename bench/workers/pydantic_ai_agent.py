@@ -1,7 +1,7 @@
 """Pydantic AI: one agent that reads the message into a schema, and one that replies, with plain code in between.
 
-There is no flow to be measured here, only two runs and what is written by hand (handwritten_agent.py). The caller
-passes the messages on.
+The library has no flows, so this measures two runs and the handwritten code (handwritten_agent.py). The caller passes
+the messages on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic_ai.usage import RequestUsage
 
 call_log = CallLog()
 USAGE = RequestUsage(input_tokens=1, output_tokens=1)
-"""Given a usage, the function model does not spend time on estimating one."""
+"""With a given usage, the function model spends no time on an estimate."""
 
 
 async def read(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -45,7 +45,7 @@ async def in_pieces(messages: list[ModelMessage], info: Any) -> AsyncIterator[st
 
 
 class InstantStream(FunctionStreamedResponse):
-    """The function model's stream without its guess at the tokens of every delta, which no real model would pay for."""
+    """The function model's stream without its token estimate for every delta, which a real model would not make."""
 
     def __post_init__(self) -> None:
         pass
@@ -71,7 +71,7 @@ REPLIER: Agent[None, str] = Agent(InstantModel(reply, stream_function=in_pieces)
 
 @dataclass
 class ConversationHandle:
-    """Where a conversation stands."""
+    """The current state of a conversation."""
 
     messages: list[ModelMessage]
     route: str | None = None
@@ -116,7 +116,7 @@ class RouteAgent:
             self._specs[reading.route], known, conversation.conditions, conversation.state_index
         )
         answer, pieces = await self._reply(conversation, text, system)
-        expect("conditions that hold", len(conversation.conditions), len(TRUE_CONDITIONS))
+        expect("true conditions", len(conversation.conditions), len(TRUE_CONDITIONS))
         return TurnOutcome(answer, conversation.route, conversation.state_index, handwritten_agent.plain(known), pieces)
 
     async def _reply(self, conversation: ConversationHandle, text: str, system: str) -> tuple[str, int]:

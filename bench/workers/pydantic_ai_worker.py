@@ -17,12 +17,12 @@ counter = CallCounter()
 
 
 def reply(part: TextPart | ToolCallPart) -> ModelResponse:
-    # Given a usage, the function model does not spend time on estimating one.
+    # With a given usage, the function model spends no time on an estimate.
     return ModelResponse(parts=[part], usage=RequestUsage(input_tokens=1, output_tokens=1))
 
 
 async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Call the tool when there is one and it has not answered yet."""
+    """Call the tool, if there is one without a result yet."""
     counter.record_call(len(messages))
     if not info.function_tools:
         return reply(TextPart(protocol.ANSWER))
@@ -39,7 +39,7 @@ async def respond_in_pieces(messages: list[ModelMessage], info: AgentInfo | None
 
 
 class InstantStream(FunctionStreamedResponse):
-    """The function model's stream without its guess at the tokens of every delta, which no real model would pay for."""
+    """The function model's stream without its token estimate for every delta, which a real model would not make."""
 
     def __post_init__(self) -> None:
         pass

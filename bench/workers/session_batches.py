@@ -1,7 +1,7 @@
-"""What the workers of bench/sessions.py share: turns saved to a session of a given length, and sessions loaded.
+"""Shared code of the workers of bench/sessions.py: saving turns to a session of a given length, and loading sessions.
 
-Batches are spread as in persist_batches.py: the lengths that saves find have the wanted length as their mean. Sessions
-are filled and saved to once before the clock starts, and what was stored is read again after it has stopped.
+Batches are spread as in persist_batches.py: the mean of the lengths at each save is the given length. Sessions are
+filled and saved once before the clock starts, and the stored data is read again after it has stopped.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from protocol import expect
 
 TAIL = 30
 GATHERED = {"destination": "Lisbon", "departure": "2026-12-01", "passengers": 2, "seat": "window", "bags": 1}
-"""What a session holds beside its messages."""
+"""The data of a session besides its messages."""
 
 
 class SessionStore(Protocol):
-    """A library that keeps sessions in a database: a file, or that of a URL."""
+    """A library that stores sessions in a database: a file, or the one at a URL."""
 
     async def open(self, location: str) -> None: ...
 
     async def close(self) -> None: ...
 
     async def fill(self, id: str, texts: Sequence[str]) -> None:
-        """A new session that holds these messages, the user's and the assistant's in turn."""
+        """Create a session with these messages, alternating between user and assistant."""
         ...
 
     async def save(self, id: str, question: str, answer: str) -> None:
-        """What a turn leaves behind: where the session stands, and two messages."""
+        """Save a turn: the position of the session, and two messages."""
         ...
 
     async def load(self, id: str) -> Sequence[str]:
-        """Where the session stands, and the texts of its last messages: `TAIL` of them if it can tell."""
+        """Return the position and the texts of the last `TAIL` messages (or of all, if the library cannot limit)."""
         ...
 
 
@@ -82,7 +82,7 @@ KINDS = {"save": time_saves, "load": time_loads}
 
 
 def serve(create_store: Callable[[], SessionStore], packages: Sequence[str]) -> None:
-    """Answer requests: a URL of a server that keeps what it has, or a folder for a file that is new in each batch."""
+    """Answer requests, which contain the URL of a server, or a folder for a new file in each batch."""
 
     async def handle_request(request: dict[str, Any]) -> dict[str, Any]:
         async def batch(count: int) -> dict[str, float]:

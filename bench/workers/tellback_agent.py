@@ -1,4 +1,4 @@
-"""Tellback: `Agent.respond` along routes, the same as a stream, and with a memory in a copy of a file that has it."""
+"""Tellback: `Agent.respond` along routes, the same as a stream, and with a memory in a copy of a filled file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEMA = {"type": "object", "properties": FIELDS, "required": list(FIELDS)}
 
 
 def build_agent(count: int, model: Any, **agent_options: Any) -> Agent:
-    """An agent with so many routes."""
+    """Build an agent with the given number of routes."""
     agent = Agent(agent_routes.NAME, goal=agent_routes.GOAL, model=model, **agent_options)
     for spec in agent_routes.build_routes(count):
         route = agent.create_route(
@@ -49,7 +49,7 @@ def build_agent(count: int, model: Any, **agent_options: Any) -> Agent:
 
 @dataclass
 class ConversationHandle:
-    """Where a conversation stands, and what was said in it, or the id of the log that holds that."""
+    """The state of a conversation, and its messages or the id of the stored log."""
 
     session: SessionState
     history: list[Message] | None = None
@@ -64,7 +64,7 @@ class RouteAgent:
         self._rc: Tellback | None = None
 
     async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Remember as many as bench/turn.py does, in the same way."""
+        """Store as many memories as bench/turn.py, in the same way."""
         self._prepared_folder = Path(request["folder"])
         self._prepared_folder.mkdir(parents=True, exist_ok=True)
         size = request["size"]
@@ -78,7 +78,7 @@ class RouteAgent:
         self._agent = self._agents[count]
         if kind == "memory":
             shutil.copy(self._prepared_folder / tellback_turn.FILE, folder / tellback_turn.FILE)
-            # A summary is one more call to the model, which no other contender makes.
+            # A summary would be an additional model call, which no other contender makes.
             self._rc = Tellback(folder / tellback_turn.FILE, model=self._model, summary_every=None)
             await self._rc.open()
             self._user = self._rc.user(USER)

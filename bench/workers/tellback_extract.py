@@ -1,4 +1,4 @@
-"""Tellback: conversations that are closed become memories by a binding; also what turns cost, and a queue of jobs."""
+"""Tellback: a binding extracts memories from closed conversations; also the cost of turns, and a queue of jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tellback.types.memory import Category, CategoryKind
 
 FILE = "memory.db"
 SPACE, NAMESPACE = "bench", "chat"
-NUMBER_PREFIX = "talk number "
+NUMBER_PREFIX = "chat number "
 SCOPE = {"namespace": NAMESPACE, "user_id": "*"}
 OTHER_SCOPE = {"namespace": "elsewhere", "user_id": "*"}
 BINDINGS: dict[str, tuple[dict[str, str], dict[str, Any]] | None] = {
@@ -33,13 +33,13 @@ BINDINGS: dict[str, tuple[dict[str, str], dict[str, Any]] | None] = {
 EXPECTED = {"added": 2, "superseded": 2, "cited": 1, "unchanged": 0, "left_out": 0}
 WARM_UP_TURNS = 50
 BACKGROUND_SECONDS = 0.15
-"""Long enough for events to be looked at."""
+"""Long enough for the worker to process events."""
 LIFE = Category("life", CategoryKind.FACT)
 ASSISTANT = "I see. Tell me more about it."
 
 
 class InstantModel(ModelBase):
-    """Says what was found in a conversation, which its first line names, or what was decided."""
+    """Returns the facts of the conversation whose number is in the first line, or the decision."""
 
     model, provider = "instant", "bench"
 
@@ -99,7 +99,7 @@ class MemoryExtractor:
         [job] = await self._user.memory.list_jobs(conversation_id)
         expect("the job's error", job.error, None)
         fact_outcomes = {name: job.result[name] for name in EXPECTED}
-        expect("what became of the facts", fact_outcomes, EXPECTED)
+        expect("outcome of the facts", fact_outcomes, EXPECTED)
         return fact_outcomes
 
     async def close(self) -> None:
@@ -107,7 +107,7 @@ class MemoryExtractor:
 
 
 async def turns(request: dict[str, Any], count: int) -> dict[str, Any]:
-    """Turns of one conversation while a binding, or none, is there. What it makes the background do counts, too."""
+    """Measure turns of one conversation with or without a binding, including the background work."""
     folder = _folder(request)
     async with Tellback(folder / FILE, extractor="verbatim", summary_every=None, patterns=None) as tb:
         user = tb.user(USER)
@@ -135,7 +135,7 @@ async def turns(request: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 async def queue(request: dict[str, Any], count: int) -> dict[str, Any]:
-    """Jobs that were queued by a process without a worker, and are all run by this one."""
+    """Measure running jobs that were queued without a worker."""
     folder, users = _folder(request), request["users"]
     async with Tellback(folder / FILE, extractor="verbatim", worker=False, patterns=None) as tb:
         for number in range(count):

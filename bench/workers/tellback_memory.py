@@ -1,4 +1,4 @@
-"""Tellback: `recall_by_topic` on chat turns remembered word for word, and `add_atom`; with the default embedder."""
+"""Tellback: `recall_by_topic` on chat turns stored verbatim, and `add_atom`; with the default embedder."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class MemoryLibrary:
         await self._rc.close()
 
     async def reopen(self) -> None:
-        """Nothing is held any more, as in a process that starts."""
+        """Open the file again with empty caches, as in a new process."""
         await self._rc.close()
         self._rc = Tellback(self.path)
         await self._rc.open()
 
     async def fill(self, user: str, texts: Sequence[str]) -> None:
-        """Conversations that are closed and remembered, as chats become memories."""
+        """Store conversations and close them, so that they are remembered like chats."""
         handle = self._rc.user(user)
         space_id = await self.space(user)
         for start in range(0, len(texts), CONVERSATION):
@@ -65,30 +65,30 @@ class MemoryLibrary:
         await self._rc.user(user).memory.add_atom(self._spaces[user], text)
 
     async def space(self, user: str) -> str:
-        """The user's space, made if there is none."""
+        """Return the user's space, and create it if it does not exist."""
         if user not in self._spaces:
             self._spaces[user] = (await self._rc.user(user).memory.create_space(SPACE, once=True)).id
         return self._spaces[user]
 
 
 def build_extra_batches(stores: Stores) -> dict[str, Batch]:
-    """What only Tellback is measured for."""
+    """Return the batches that are measured for Tellback alone."""
 
     async def first(request: dict[str, Any], count: int) -> dict[str, Any]:
-        """The first recall of a process, on a file that is there. Importing and opening come before the clock."""
-        expect("recalls that are the first one", count, 1)
+        """Measure the first recall of a process. Importing and opening are not timed."""
+        expect("number of first recalls", count, 1)
         library = MemoryLibrary()
         await library.open(Path(request["folder"]), load_data(request["data_folder"]))
         return await _first_recalls(library, _questions(request, request["index"], 1), reopen=False)
 
     async def dropped(request: dict[str, Any], count: int) -> dict[str, Any]:
-        """The first recall of a space in a process that knows the words, and holds nothing of the space."""
+        """Measure the first recall of a space in a warm process without cached data of it."""
         library = MemoryLibrary()
         await library.open(stores.library_for(request).path.parent, load_data(request["data_folder"]))  # type: ignore[attr-defined]
         return await _first_recalls(library, stores.next_questions(request, count), reopen=True)
 
     async def after_add(request: dict[str, Any], count: int) -> dict[str, Any]:
-        """A recall right after something was added, which it has to take in."""
+        """Measure a recall directly after an addition, which it has to include."""
         library = stores.library_for(request)
         questions = stores.next_questions(request, count)
         new_memories = stores.next_new_memories(load_data(request["data_folder"]), count)
@@ -104,7 +104,7 @@ def build_extra_batches(stores: Stores) -> dict[str, Batch]:
         return {"cpu_ms": sum(cpus) / count, "walls_ms": walls, "found": check_recalls(library, results, questions)}
 
     async def crowd(request: dict[str, Any], count: int) -> dict[str, Any]:
-        """So many more users in the file."""
+        """Add more users to the file."""
         library: Any = stores.library_for(request)
         await library.fill(CROWD_USER, load_data(request["data_folder"]).others[:CROWD_ATOMS])
         await library.close()
@@ -142,7 +142,7 @@ def _turns(texts: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _copy_users(path: Path, start: int, count: int) -> None:
-    """Copies of one user's space by SQL, each another user's: through the API, 100,000 of them would take minutes."""
+    """Copy one user's space to other users by SQL: through the API, 100,000 copies would take minutes."""
     connection = sqlite3.connect(path)
     with connection:
         for table in CROWD_TABLES:

@@ -1,4 +1,4 @@
-"""Tellback: `run_turn` on a file, and appends: one by one from several tasks, in batches, and beside bare SQLite."""
+"""Tellback: `run_turn` on a file, and appends: single ones from several tasks, batches, and plain SQLite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tellback.chat import ChatRequest, ModelBase
 from tellback.types import ChatReply, ReplyDelta
 
 TAIL = 30
-"""What `run_turn` sends by default."""
+"""The number of messages that `run_turn` sends by default."""
 TASKS = 8
 BATCH = 100
 call_log = CallLog()
@@ -77,7 +77,7 @@ def to_messages(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 async def single_appends(path: Path, count: int) -> dict[str, float]:
-    """Each waits until its message is committed; several tasks do so at once."""
+    """Append from several concurrent tasks, each of which waits for its commits."""
     count_per_task = -(-count // TASKS)
     texts = [[numbered_text(task * count_per_task + index) for index in range(count_per_task)] for task in range(TASKS)]
     store = ConversationStore()
@@ -126,7 +126,7 @@ async def batched_appends(path: Path, count: int) -> dict[str, float]:
 
 
 async def raw_commits(path: Path, count: int) -> dict[str, float]:
-    """What SQLite does by itself: a row like Tellback's per transaction, in a bare table of the same key."""
+    """Measure plain SQLite: one row like Tellback's per transaction, in a table with the same key."""
     columns, row = await _message_row(path.with_name(f"{path.name}-model"))
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -161,7 +161,7 @@ async def raw_commits(path: Path, count: int) -> dict[str, float]:
 
 
 async def _message_row(path: Path) -> tuple[list[str], Sequence[Any]]:
-    """A row as Tellback stores it, and its columns, so that both write the same."""
+    """Return a row as Tellback stores it, and its columns, so that both write the same data."""
     store = ConversationStore()
     await store.open(path)
     await store.conversations.append_user_message(await store.fill([]), numbered_text(0))

@@ -1,4 +1,4 @@
-"""Tellback: `Persistence` over the adapter that is named by the argument, with its defaults."""
+"""Tellback: `Persistence` with the adapter given as the argument, with its defaults."""
 
 from __future__ import annotations
 

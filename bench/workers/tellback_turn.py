@@ -1,6 +1,6 @@
-"""Tellback: `user.chat` and the layers under it, on a copy of a file that holds the memories.
+"""Tellback: `user.chat` and the layers under it, on a copy of a file with the memories.
 
-With the argument `telemetry` OpenTelemetry's SDK is loaded, which is why that is a process of its own.
+With the argument `telemetry` OpenTelemetry's SDK is loaded; this needs a separate process.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tellback.types.conversations import Identity, Session
 FILE = "tellback.db"
 NAMESPACE = "chat"
 TAIL = 30
-"""What a turn sends of the log by default."""
+"""The number of messages that a turn sends by default."""
 CONVERSATION = 20
-"""Messages of the conversations that became memories."""
+"""Messages per conversation from which memories were made."""
 SPEAKERS = {"user": "Ann", "assistant": "Bob"}
 CLOSE_AFTER = timedelta(hours=1)
 WITH_TELEMETRY = sys.argv[1:] == ["telemetry"]
 MIN_SPANS = 3
-"""A turn, a recall and a call to the model."""
+"""A turn has at least the spans of the turn, of a recall and of a model call."""
 
 REPLY = ChatReply(text=ANSWER)
 DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, protocol.PIECES), StreamStop("end_turn"))
@@ -73,7 +73,7 @@ class InstantModel(ModelBase):
 
 @dataclass(frozen=True)
 class ConversationHandle:
-    """A conversation, its session, and what the loop alone is sent in its place."""
+    """A conversation, its session, and the messages for the loop alone."""
 
     id: str
     session: str
@@ -89,7 +89,7 @@ class TurnRunner:
         self._spans: Any = None
 
     async def fill(self, folder: Path, data: MemoryData, size: int) -> None:
-        """Conversations that are closed and remembered word for word; then the namespace is bound to the space."""
+        """Store conversations verbatim by closing them; then bind the namespace to the space."""
         self._prepared_file = folder / FILE
         async with Tellback(self._prepared_file) as tb:
             user = tb.user(USER)
@@ -105,13 +105,13 @@ class TurnRunner:
 
     async def open(self, kind: str, folder: Path) -> None:
         shutil.copy(self._prepared_file, folder / FILE)
-        # A summary is a second call to the model, which no other contender makes.
+        # A summary would be an additional model call, which no other contender makes.
         self._rc = Tellback(folder / FILE, model=self._model, summary_every=None)
         await self._rc.open()
         self._user = self._rc.user(USER)
         [space] = await self._user.memory.list_spaces()
         self._space = space.id
-        # What is said in a bound namespace is remembered, so that chats without a space have their own.
+        # Messages in a bound namespace are remembered, so chats without a space use another namespace.
         self._namespace = "unbound" if kind == "chat_spaceless" else NAMESPACE
         if kind == "chat_spans":
             self._trace()
@@ -124,7 +124,7 @@ class TurnRunner:
             self._spans = None
 
     def _trace(self) -> None:
-        """Spans are made, ended and put into a list, which is dropped after the batch."""
+        """Collect spans in a list, which is dropped after the batch."""
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import SimpleSpanProcessor
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -207,7 +207,7 @@ class TurnRunner:
         )
 
     async def _chat_stream(self, conversation: ConversationHandle, text: str) -> Any:
-        # Answers of 1,000 words fill the usual budget, and fewer messages would be sent than the loop alone is.
+        # Answers of 1,000 words fill the default budget, so fewer messages would be sent than by the loop alone.
         recall = {"token_budget": 100_000}
         chat = self._user.chat_stream
         return await _drain_stream(
@@ -247,7 +247,7 @@ class TurnRunner:
 
 
 async def _drain_stream(items: Any) -> tuple[int, Any]:
-    """How many pieces of text came, and what came last."""
+    """Return the number of text pieces, and the last event."""
     pieces, last = 0, None
     async with aclosing(items):
         async for item in items:

@@ -1,4 +1,4 @@
-"""Tellback: `run_loop` for turns, both ways of streaming for deltas."""
+"""Tellback: `run_loop` for turns, and both ways of streaming for deltas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, protocol.PIECES), StreamStop("
 
 
 class InstantModel(ModelBase):
-    """Calls the tool when there is one and it has not answered yet."""
+    """Calls the tool, if there is one without a result yet."""
 
     model = "instant"
     provider = "bench"
@@ -91,7 +91,7 @@ async def stream_by_iterating() -> list[str]:
         if isinstance(item, TextDelta):
             pieces.append(item.text)
         elif isinstance(item, LoopResult) and len(item.text) != len(protocol.STREAMED_TEXT):
-            raise AssertionError("the result's text is not the stream's")
+            raise AssertionError("the result's text differs from the stream's")
     return pieces
 
 

@@ -1,9 +1,9 @@
-"""What the workers of bench/turn.py share: batches of turns on conversations of one length, in a fresh file.
+"""Shared code of the workers of bench/turn.py: batches of turns on conversations of one length, in a fresh file.
 
-Memories, the questions that are asked about them and the vectors of both are prepared by the parent
-(memory_batches.py). A batch is spread over conversations that were filled before the clock started, the last turn
-before it being a real one (persist_batches.py). What the model was sent, what was recalled and what was stored is
-checked after the clock has stopped.
+The parent prepares the memories, the questions about them, and the vectors of both (memory_batches.py). A batch is
+spread over conversations that are filled before the clock starts; the last turn before it is a real one
+(persist_batches.py). After the clock has stopped, the worker checks the messages sent to the model, the recalled
+memories and the stored messages.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from protocol import expect
 USER = "maya"
 SYSTEM = "You are a helpful assistant. Answer in one sentence."
 HITS = 8
-"""What `user.chat` recalls unless it is told otherwise."""
+"""The default number of memories that `user.chat` recalls."""
 WARM_UP_MS = 100.0
 WARM_UP_COUNT = 5
 
 
 @dataclass
 class CallLog:
-    """What the fake model was sent, call by call: the messages, and how many they were at that moment."""
+    """The calls of the fake model: the messages, and their number at that moment."""
 
     calls: list[tuple[Any, int]] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class CallLog:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A call as the model got it: the system prompt, and the texts of the messages after it."""
+    """A call of the model: the system prompt, and the texts of the messages after it."""
 
     system: str
     texts: list[str]
@@ -50,7 +50,7 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class TurnAnswer:
-    """What a turn gave: its text, in how many pieces, and the memories that the model was given."""
+    """The result of a turn: its text, the number of pieces, and the memories sent to the model."""
 
     text: str
     pieces: int = 1
@@ -58,25 +58,25 @@ class TurnAnswer:
 
 
 class TurnRunner(Protocol):
-    """A library, or what was put together of several, that answers with what it remembers."""
+    """A library, or a combination of libraries, that answers with recalled memories."""
 
     @property
     def call_log(self) -> CallLog: ...
 
     async def fill(self, folder: Path, data: MemoryData, size: int) -> None:
-        """Remember so many, once for all batches."""
+        """Store `size` memories, once for all batches."""
         ...
 
     async def open(self, kind: str, folder: Path) -> None:
-        """Be ready for a batch in an empty folder, with what was filled in."""
+        """Prepare for a batch in an empty folder, with the stored memories."""
         ...
 
     async def close(self, count: int) -> None:
-        """The end of a batch of so many turns."""
+        """End a batch of `count` turns."""
         ...
 
     async def create_conversation(self, texts: Sequence[str]) -> Any:
-        """A new conversation that holds these messages, the user's and the assistant's in turn."""
+        """Create a conversation with these messages, alternating between user and assistant."""
         ...
 
     async def turn(self, kind: str, conversation: Any, text: str) -> Any: ...
@@ -84,19 +84,19 @@ class TurnRunner(Protocol):
     def to_answer(self, kind: str, outcome: Any) -> TurnAnswer: ...
 
     def expected_turn(self, kind: str, length: int) -> ExpectedTurn:
-        """What a turn of that kind does, when it finds a conversation of that length."""
+        """Return the expected effects of a turn of this kind in a conversation of this length."""
         ...
 
     def to_model_call(self, call: Any) -> ModelCall: ...
 
     async def load_texts(self, conversation: Any) -> list[str]:
-        """The texts of all messages, in order."""
+        """Return the texts of all messages, in order."""
         ...
 
 
 @dataclass(frozen=True)
 class ExpectedTurn:
-    """What a turn does. `window` is how many messages the model is sent, None if it is not asked at all."""
+    """The expected effects of a turn. `window` is the number of messages sent, or None without a model call."""
 
     text: str
     window: int | None
@@ -106,7 +106,7 @@ class ExpectedTurn:
 
 
 class Batches:
-    """The batches of a worker, and how many of the questions were asked so far."""
+    """The batches of a worker, and the number of questions used so far."""
 
     def __init__(self, runner: TurnRunner) -> None:
         self._runner = runner
@@ -157,12 +157,12 @@ class Batches:
             for conversation, questions in zip(conversations, question_lists, strict=True):
                 answer = runner.expected_turn(kind, plan.length).text
                 expected_texts = [*earlier_texts, *(text for question, _ in questions for text in (question, answer))]
-                expect("messages that are kept", await runner.load_texts(conversation), expected_texts)
+                expect("stored messages", await runner.load_texts(conversation), expected_texts)
         await runner.close(plan.count + plan.conversations)
         return per_operation(plan.count, cpu, wall) | {"found": found_share}
 
     async def run_paired(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        """Turns of two kinds in turn, for differences that are smaller than what changes between two batches."""
+        """Alternate turns of two kinds, for differences smaller than the noise between batches."""
         folder = _create_folder(Path(request["folder"]) / "batch")
         kinds = request["kind"].split("/")
         try:
@@ -184,7 +184,7 @@ class Batches:
         earlier_texts = [numbered_text(index) for index in range(plan.initial_length - 2)]
         conversations = {kind: await runner.create_conversation(earlier_texts) for kind in kinds}
         for index in range(-1, plan.turns):
-            # Each goes first as often as the other.
+            # Each kind goes first equally often.
             for kind in kinds if len(cpu_seconds[kinds[0]]) % 2 else kinds[::-1]:
                 [(question, _)] = self._questions(request, 1)
                 cpu = time.process_time()
@@ -195,7 +195,7 @@ class Batches:
                     cpu_seconds[kind].append(cpu)
 
     def _questions(self, request: dict[str, Any], count: int) -> list[tuple[str, str]]:
-        """The next ones, with the memories that answer them; from the beginning again when all were asked."""
+        """Return the next questions and the memories that answer them; restart after the last one."""
         data = load_data(request["data_folder"])
         questions = data.questions[request["size"]]
         numbers = [(self._questions_used + index) % len(questions) for index in range(count)]
@@ -211,7 +211,7 @@ def _create_folder(folder: Path) -> Path:
 def _check_turns(
     runner: TurnRunner, kind: str, plan: Plan, questions: Sequence[tuple[str, str]], outcomes: Sequence[Any]
 ) -> float | None:
-    """How many questions found the memory that answers them, if that is nearly all; None if nothing is recalled."""
+    """Return the share of questions that found their answer, or None without recall; raise if too many did not."""
     calls, found_count = runner.call_log.calls, 0
     recalls = False
     for index, ((question, memory), outcome) in enumerate(zip(questions, outcomes, strict=True)):

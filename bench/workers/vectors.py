@@ -1,4 +1,4 @@
-"""Vectors of texts, made before anything is measured."""
+"""Vectors of texts, computed before the measurement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Vectors:
-    """Texts, in a folder with the vectors that were made of them."""
+    """Embedded texts and their vectors, in a folder."""
 
     embedded: list[str]
     folder: Path
@@ -20,5 +20,5 @@ class Vectors:
         return dict(zip(self.embedded, vectors.tolist(), strict=True))
 
     def vector(self, text: str) -> list[float]:
-        """The vector of a text that was embedded."""
+        """Return the vector of an embedded text."""
         return self._vectors[text]

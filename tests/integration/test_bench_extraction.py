@@ -41,5 +41,5 @@ def test_the_extraction_benchmark_runs_on_tellback_alone() -> None:
 def test_too_few_memories_are_rejected_without_a_traceback() -> None:
     completed = run_benchmark("--only", "tellback", "--sizes", "10")
     assert completed.returncode == 2
-    assert "at least 60 memories" in completed.stderr
+    assert "--sizes must be at least 60" in completed.stderr
     assert "Traceback" not in completed.stderr

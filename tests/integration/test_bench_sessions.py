@@ -46,5 +46,5 @@ def test_the_session_benchmark_runs_on_a_database_server() -> None:
 def test_odd_lengths_are_rejected_without_a_traceback() -> None:
     completed = run_benchmark("--only", "tellback-memory", "--lengths", "11")
     assert completed.returncode == 2
-    assert "an even number, at least 10" in completed.stderr
+    assert "--lengths must be even numbers of at least 10" in completed.stderr
     assert "Traceback" not in completed.stderr

@@ -45,5 +45,5 @@ def test_the_turn_benchmark_runs_on_tellback_alone() -> None:
 def test_too_short_conversations_are_rejected_without_a_traceback() -> None:
     completed = run_benchmark("--only", "tellback", "--length", "10")
     assert completed.returncode == 2
-    assert "an even number, at least 36" in completed.stderr
+    assert "--length must be an even number of at least 36" in completed.stderr
     assert "Traceback" not in completed.stderr
