@@ -237,7 +237,7 @@ class SpaceView:
         return np.array(sorted(found), np.int64)
 
     def mask_mentioning(self, entity_ids: Collection[str]) -> Bools:
-        """Mark the rows that are linked to any of these entities, or mention one of their unique names."""
+        """Mark the rows that are linked to any of these entities, or mention one of their names."""
         found = np.zeros(len(self), np.bool_)
         found[self.rows_about(entity_ids)] = True
         for id in entity_ids:

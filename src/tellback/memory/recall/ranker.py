@@ -55,8 +55,8 @@ VAGUE_TIMES = frozenset(("recently", "lately", "now", "currently", "today", "the
 
 PREVIOUS_ROW_WEIGHT = 0.7
 NEXT_ROW_WEIGHT = 0.3
-"""How much a match counts for the row after it and the row before it. An answer follows its question, so a match in an
-earlier row counts more. Two or three rows back it counts `PREVIOUS_ROW_WEIGHT` squared or cubed."""
+"""How much a match in the previous row, and in the next row, counts for a row. An answer follows its question, so the
+previous row counts more. A match two or three rows before counts `PREVIOUS_ROW_WEIGHT` squared or cubed."""
 
 WINDOW_OVERLAP = 0.8
 """A repeated word often repeats within one window. This factor corrects the number of windows for that overlap."""
