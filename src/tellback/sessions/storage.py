@@ -70,8 +70,7 @@ class StorageAdapter:
         """The repository of their messages."""
 
     async def initialize(self) -> None:
-        """Connect, and create missing tables or indexes. Safe to call twice, and from several tasks at the same
-        time."""
+        """Connect, and create missing tables or indexes. Safe to call twice, even concurrently."""
         await self._storage.initialize()
 
     async def disconnect(self) -> None:

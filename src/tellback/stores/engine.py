@@ -170,8 +170,7 @@ class ChangeNotifier:
         self.notify()
 
     async def notifications(self) -> AsyncGenerator[None, None]:
-        """Yield once at the start, then after every notification, until closed. Several notifications may count as
-        one."""
+        """Yield once at the start, then after notifications (several may count as one), until closed."""
         event = asyncio.Event()
         with self._lock:
             self._waiters[event] = asyncio.get_running_loop()

@@ -27,10 +27,10 @@ class SessionTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnDraft:
-    """Messages to append to a turn: the turn `turn_id`, or with `joins` the conversation's latest turn, if there is
-    one.
+    """Messages to append to a turn.
 
-    `starts` counts it as a new turn.
+    The turn is `turn_id`, or with `joins` the conversation's latest turn, if there is one. `starts` counts it as a new
+    turn.
     """
 
     turn_id: str
@@ -166,8 +166,11 @@ AtomChange = AtomDraft | Replacement | AddedCitation
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Changes to a space in one transaction: entities to create, aliases to add to existing ones, and ordered changes
-    of atoms. A later change may refer to an atom or entity that an earlier one creates."""
+    """Changes to a space in one transaction.
+
+    They are entities to create, aliases to add to existing entities, and ordered changes of atoms. A later change may
+    refer to an atom or entity that an earlier one creates.
+    """
 
     entities: tuple[EntityDraft, ...] = ()
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

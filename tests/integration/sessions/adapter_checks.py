@@ -133,7 +133,7 @@ def dump_exact(value: Any) -> str:
 
 
 def import_error_without(module: str, package: str) -> str:
-    """What importing a module says where a package is missing, and that `import tellback` does not need it."""
+    """Return the error of importing a module without a package; `import tellback` must work without it."""
     program = f"import sys; sys.modules[{package!r}] = None; import tellback; import {module}"
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
     assert completed.returncode == 1

@@ -52,7 +52,7 @@ class OwnIndicesFixtures:
 
 
 class SharedServerFixtures(OwnIndicesFixtures):
-    """The same on a server shared by all tests, with an open adapter and a client for checks."""
+    """Adapters on a server shared by all tests, with an open adapter and a client for checks."""
 
     @pytest.fixture
     def url(self, opensearch_url: str) -> str:

@@ -300,10 +300,10 @@ class TestLostAnswers(SharedServerFixtures):
         trap()
         assert await sessions.delete("web-42")
         trap()
-        saved = await faulty_adapter.save(make_session(version=1), [make_message("anew")])
+        saved = await faulty_adapter.save(make_session(version=1), [make_message("recreated")])
         assert proxy.triggered == 6
         assert saved == await adapter.session_repository.get("web-42")
-        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["anew"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["recreated"]
         await faulty_adapter.disconnect()
         await client.close()
 

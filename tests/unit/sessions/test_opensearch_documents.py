@@ -108,8 +108,8 @@ def test_a_plain_id_never_equals_a_hashed_id(id: str) -> None:
 
 def test_a_session_recreated_after_a_deletion_has_a_new_life() -> None:
     document = make_layout().store_turn(SessionEntry("web-42"), SessionData("web-42"), [], 1_000)
-    anew = make_layout().store_turn(
+    recreated = make_layout().store_turn(
         SessionEntry("web-42", deleted=True, life=document.life, last=7), SessionData("web-42"), [], 1_000
     )
-    assert anew.life != document.life
-    assert anew.last == 0
+    assert recreated.life != document.life
+    assert recreated.last == 0

@@ -70,7 +70,7 @@ def test_null_is_read_as_none_or_the_fields_default() -> None:
 
 
 def test_row_values_do_not_bind_the_scope() -> None:
-    session = SessionData("web-42", user_id="somebody else")
+    session = SessionData("web-42", user_id="noah")
     assert not {"tenant_id", "app_id", "user_id"} & rows.session_values(session).keys()
     assert not {"tenant_id", "app_id", "user_id"} & rows.binding_values(BINDING, 7).keys()
 

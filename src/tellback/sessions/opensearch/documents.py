@@ -295,8 +295,7 @@ class _WriteAttempts:
         return self.last_sent
 
     def find_own_write(self, found: SessionEntry) -> SessionEntry | None:
-        """Return the stored entry if it is one of these writes. A client may send a write twice and report a
-        conflict."""
+        """Return the stored entry if it is one of these writes: a client may send one twice and report a conflict."""
         sent = (each for each in (self.last_sent, self.unconfirmed) if each is not None)
         return next((each for each in sent if each.writes[-1] in found.writes), None)
 

@@ -41,7 +41,7 @@ class ReflectedTable:
 
 @dataclass(frozen=True, slots=True)
 class SchemaInspection:
-    """What the database contains, and what is missing."""
+    """The contents of the database, and what is missing."""
 
     tables: Mapping[str, ReflectedTable]
     version: int

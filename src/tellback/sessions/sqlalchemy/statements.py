@@ -224,8 +224,7 @@ class CoreTransaction:
         return [] if condition is None else [condition]
 
     def _expired_conditions(self, table: MappedTable, *, alone: bool = True) -> list[sa.ColumnElement[bool]]:
-        """Return the conditions for an expired row (with `alone`, one that may be deleted); empty if rows never
-        expire."""
+        """Return the conditions for an expired row (with `alone`, a deletable one); empty if rows never expire."""
         if EXPIRES_AT not in table.columns:
             return []
         conditions: list[sa.ColumnElement[bool]] = [table[EXPIRES_AT] <= table.encode(EXPIRES_AT, utc_now())]

@@ -22,8 +22,9 @@ MAX_COUNTED = 100
 
 
 class JobLog(StorePart):
-    """Jobs, unique by (conversation, binding, space, version, window). Methods use a scope, or None across users, which
-    `tenant_id` and `app_id` may narrow.
+    """Jobs, unique by (conversation, binding, space, version, window).
+
+    Methods use a scope, or None across users, which `tenant_id` and `app_id` may narrow.
 
     Leases and delays are in seconds since 1970 of the machine's clock. `now` is the clock for timestamps in rows.
 

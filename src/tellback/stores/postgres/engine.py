@@ -45,7 +45,7 @@ POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PostgresOptions:
-    """How to reach the database: `dsn` in libpq's form, and the `schema` that contains the tables."""
+    """The connection settings: `dsn` in libpq's form, and the `schema` that contains the tables."""
 
     dsn: str
     display_url: str

@@ -75,7 +75,7 @@ def to_store_error(error: sqlite3.Error, path: str) -> StoreError:
 
 @dataclass(frozen=True, slots=True)
 class SqliteOptions:
-    """How to open the file.
+    """The settings of a SQLite file.
 
     `synchronous="normal"` survives a crash of the process at any time; "full" also survives a power loss, but waits
     once more for the disk for each group of commits. `busy_timeout` is how many seconds to wait for another process's
@@ -205,8 +205,7 @@ class WriterThread:
         self._thread.start()
 
     def submit(self, make: OperationFactory[T], values: dict[str, Any]) -> asyncio.Future[T]:
-        """Queue an operation; the future is resolved once it is committed. If cancelled before it starts, it is not
-        run."""
+        """Queue an operation; the future is resolved after its commit. If cancelled earlier, it may not run."""
         return self._enqueue(make, values, None)
 
     def submit_exclusive(self, work: ExclusiveWork) -> asyncio.Future[bool]:

@@ -32,8 +32,7 @@ QUICK_OPTIONS = WorkerOptions(
 
 
 class ScriptedJobHandler:
-    """A job handler. `begun` lists the job ids of its attempts; `holds` makes it block in jobs with the behaviour
-    "held".
+    """A job handler that lists the job ids of its attempts in `begun`. With `holds`, "held" jobs block.
 
     It stores its result as an atom in the job's space, in the same transaction as the end of the job.
     """

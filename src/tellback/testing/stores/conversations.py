@@ -436,7 +436,7 @@ class TurnContract:
         busy = await begin_turn(store, conversation.id, make_claim("you"), make_draft("Me too"))
         assert busy == TurnBusy(claim.turn_id, "me")
         assert len(await store.conversations.messages(MAYA, conversation.id)) == 1
-        await store.conversations.end_turn(MAYA, conversation.id, "somebody else")
+        await store.conversations.end_turn(MAYA, conversation.id, "another-claim")
         assert await begin_turn(store, conversation.id, make_claim("you")) == busy
         await store.conversations.end_turn(MAYA, conversation.id, "me")
         again = await start_turn(store, conversation.id, make_claim("you"), make_draft("Now me"), tail_limit=1)
