@@ -151,8 +151,8 @@ class AgentSessionContract:
         [conversation] = await list_conversations(store)
         assert conversation.status == "closed"
         assert [each.text for each in await store.conversations.messages(MAYA, conversation.id)] == ["one"]
-        await store.sessions.save(MAYA, make_session(version=1), [make_message("recreated")], make_conversation_to_open())
-        assert await session_texts(store) == ["recreated"]
+        await store.sessions.save(MAYA, make_session(version=1), [make_message("new")], make_conversation_to_open())
+        assert await session_texts(store) == ["new"]
 
     async def test_adding_a_note_does_not_affect_a_running_turn(self, store: Store) -> None:
         conversation = await make_conversation(store, session_id="web-42")
