@@ -396,7 +396,10 @@ def _find_speakers(piece: str, speakers_by_word: Mapping[str, list[int]]) -> lis
 
 
 def _query_spans(named: tuple[TimeSpan, ...]) -> tuple[TimeSpan, ...]:
-    """The times that a query means; only those with a year, if any: "last week, on 6 May 2023" is not about now."""
+    """Return the times that a query means; only those with a year, if there are any.
+
+    "Last week, on 6 May 2023" does not mean the week before now.
+    """
     spans = tuple(span for span in named if span.text.casefold() not in VAGUE_TIMES)
     exact = tuple(
         span for span in spans if any(part.isdigit() and len(part) == 4 for part in span.text.replace(",", " ").split())
