@@ -28,7 +28,7 @@ from tellback.cli.output import (
     to_json_value,
     to_one_line,
 )
-from tellback.cli.runner import OFFLINE_NOTE, format_error, open_app, report_errors, resolve_model, user_of_target
+from tellback.cli.runner import format_error, open_app, report_errors, resolve_model, user_of_target
 from tellback.errors import ConfigurationError, TellbackError, require_found
 from tellback.portal import Portal
 from tellback.types import TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
@@ -419,12 +419,13 @@ def chat(
                     arguments = dict(map(_parse_argument, argument or []))
                     backend = _build_agent_backend(tb, user, choice, agent, space, arguments, model_was_typed=is_typed)
                 repl = ChatRepl(loop, backend, space, _read_line if is_interactive else input, as_json=as_json)
-                if backend.model == choice.name and choice.is_offline:
-                    print_line(OFFLINE_NOTE, style="yellow", stderr=True)
+
                 repl.open_conversation(conversation, starts_new=new, is_quiet=not is_interactive)
                 if is_interactive:
-                    model_note = f" with {backend.model}" if backend.model and not is_offline(backend.model) else ""
-                    greeting = f"Chatting as {target.user}{model_note}."
+                    model_note = f" with {backend.model}." if backend.model else "."
+                    if is_offline(backend.model):
+                        model_note = ". No model is set up, so answers only quote your memory."
+                    greeting = f"Chatting as {target.user}{model_note}"
                     print_line(f"{greeting} Type /help for commands, Ctrl-D to quit.", style="dim")
                     repl.run()
                 else:

@@ -39,7 +39,7 @@ PROBE_TIMEOUT = 1.0
 """Seconds to wait for the process that listens on the port."""
 
 INTERNAL_EXTRAS = ("all", "dev", "docs", "test")
-UNCONFIGURED_NOTES = ("is not set", "names no GGUF file", "nothing answers")
+UNCONFIGURED_NOTES = ("is not set", "no Ollama answers")
 """Parts of the notes of models that are not set up at all."""
 
 _REQUIREMENT_NAME = re.compile(r"^([A-Za-z0-9._-]+)")

@@ -37,10 +37,6 @@ T = TypeVar("T")
 
 INTERRUPT_EXIT_CODE = 130
 LOCAL_HOST = "127.0.0.1"
-OFFLINE_NOTE = (
-    "No model is set up, so answers only quote your memory. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY,"
-    " start Ollama, or pass --model."
-)
 
 
 def command_group(help: str, *examples: str) -> typer.Typer:

@@ -281,7 +281,7 @@ async def validate_spaces(spec: BoundSpec, memory: Memory, extra_space_id: str |
 
 
 def build_tools(spec: BoundSpec, memory: Memory, functions: Mapping[str, Tool]) -> list[Tool]:
-    """The tools, in the description's order."""
+    """Build the tools in the order of the spec."""
     return [
         _build_function_tool(tool, functions[tool.name])
         if isinstance(tool, FunctionSpec)

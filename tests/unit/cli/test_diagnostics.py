@@ -63,7 +63,8 @@ def test_doctor_passes_without_a_model(cli: Cli, as_json: Json) -> None:
     assert "set a provider's API key" in model["to_do"]
     [store] = checks_named(found, "store")
     assert (store["status"], store["to_do"]) == ("off", "run tellback chat to create it")
-    assert checks_named(found, "model: Anthropic")[0]["status"] == "off"
+    for name in ("Anthropic", "local", "Ollama"):
+        assert checks_named(found, f"model: {name}")[0]["status"] == "off"
     assert checks_named(found, "embedder")[0]["status"] == "ok"
     assert "No check failed." in cli("doctor", "--port", "0").stdout
     assert not Path("tellback.db").exists()
@@ -98,7 +99,7 @@ def test_doctor_warns_about_an_incomplete_model_setup(as_json: Json, monkeypatch
 def test_doctor_fails_for_an_unknown_model(as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELLBACK_MODEL", "gtp-5")
     [model] = checks_named(as_json("doctor", "--port", "0", code=1), "model")
-    assert (model["status"], model["found"]) == ("fail", "gtp-5 (TELLBACK_MODEL names it)")
+    assert (model["status"], model["found"]) == ("fail", "gtp-5 (TELLBACK_MODEL is set)")
 
 
 def test_doctor_fails_for_a_file_that_is_not_a_store(cli: Cli) -> None:

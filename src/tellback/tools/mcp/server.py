@@ -366,7 +366,7 @@ class McpServer:
             else:
                 self._failures = 0
                 return result
-        raise McpError(self.name, "it lost the session twice in a row; nothing was called. Try again later.")
+        raise McpError(self.name, "it lost the session twice in a row, and the call was not executed. Try again later.")
 
     async def _open(self) -> None:
         self._validate_loop()
@@ -376,7 +376,7 @@ class McpServer:
         self._loop, self._failures = asyncio.get_running_loop(), 0
         try:
             await self._live_connection()
-        except BaseException:  # nobody closes what was never connected
+        except BaseException:  # the caller will not close a server that never connected
             await self.close()
             raise
 
@@ -389,7 +389,7 @@ class McpServer:
                 return self._connection
             self._discard(self._connection)
         if self._connect_task is None:
-            # One attempt for all who wait, which goes on when one of them gives up.
+            # All callers share one attempt, which survives the cancellation of a caller.
             self._connect_task = asyncio.create_task(self._connect(), context=contextvars.Context())
             self._connect_task.add_done_callback(self._on_connect_done)
         try:
@@ -401,7 +401,7 @@ class McpServer:
             raise McpError(self.name, "it was closed while it was being connected.") from None
 
     def _validate_loop(self) -> None:
-        """A connection lives in one event loop, and is forgotten when that has ended."""
+        """Reject another event loop; reset the state if the connection's loop is closed."""
         if self._loop is None or self._loop is asyncio.get_running_loop():
             return
         if not self._loop.is_closed():
