@@ -54,9 +54,8 @@ class WorkerOptions:
     A job is leased for `lease`, and the lease is renewed every `heartbeat`. If a worker dies, another one may claim its
     job when the lease ends, or earlier. A job that takes longer than `timeout` fails. A failed job is tried again after
     `first_delay`, then after three times as long each time, up to `longest_delay`, until it has started `attempts`
-    times. `poll` is the interval of
-    looking for jobs without a notification. Jobs may continue for `grace` when the worker stops. One job gets at most
-    `window_length` characters of a conversation.
+    times. `poll` is the interval of looking for jobs without a notification. Jobs may continue for `grace` when the
+    worker stops. One job gets at most `window_length` characters of a conversation.
 
     >>> WorkerOptions(concurrency=4).concurrency
     4
