@@ -20,6 +20,8 @@ async def test_the_next_conversation_remembers_a_message_and_cites_it(site: Site
     answer = await send_message(page, "Where did I move to?")
     await expect(answer).to_contain_text("I moved to Lisbon in March.")
     await expect(answer.get_by_role("link", name="[1] User: I moved to Lisbon in March.")).to_have_text("[1]")
+    await answer.get_by_role("button", name="1 memory recalled").click()
+    await expect(answer.get_by_role("link", name="User: I moved to Lisbon in March.", exact=True)).to_be_visible()
     await check_layout(page, "chat-cited")
 
     await answer.get_by_role("button", name="Why this answer").click()

@@ -77,6 +77,7 @@ async def take_documentation_screenshot(page: Page, name: str) -> None:
         return
     IMAGES.mkdir(parents=True, exist_ok=True)
     await page.evaluate("document.activeElement.blur()")
+    await page.mouse.move(0, 0)
     for theme in ("light", "dark"):
         await page.emulate_media(color_scheme=theme)
         await finish_animations(page)
@@ -121,7 +122,8 @@ async def test_the_pages_of_the_documentation_show_the_sample_data(showcase_site
     await page.goto(site.at("/", user=SAMPLE_USER))
     await send_message(page, WORK_QUESTION)
     answer = await send_message(page, DINNER_QUESTION)
-    await expect(answer).to_contain_text("4 memories recalled")
+    await answer.get_by_role("button", name="4 memories recalled").click()
+    await expect(answer.get_by_role("link", name="Ana, Maya's sister, is allergic to nuts.")).to_be_visible()
     await take_documentation_screenshot(page, "chat")
     await answer.get_by_role("button", name="Why this answer").click()
     await expect(page.get_by_role("dialog")).to_contain_text("Ana, Maya's sister, is allergic to nuts.")

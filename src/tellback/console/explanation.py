@@ -13,6 +13,9 @@ from tellback.types import ChatUsage
 from tellback.types.conversations import StoredMessage
 from tellback.types.memory import Atom
 
+MAX_RECALLED_SHOWN = 8
+"""How many recalled memories are listed below an answer."""
+
 
 class SessionCard:
     """A card with the state of the session, redrawn after each answer."""
@@ -70,6 +73,26 @@ def _source_link(ctx: PageContext, atom: Atom | None, id: str) -> str:
         if each.message_ids:
             return ctx.link("/conversations", id=each.conversation_id, message=each.message_ids[0])
     return ctx.link("/atom", id=id)
+
+
+def show_recalled(ctx: PageContext, reply: BackendReply) -> None:
+    """Show the recalled memories of an answer as a collapsed list of links."""
+    recalled = reply.result.atoms_used
+    if not recalled:
+        return
+    title = f"{widgets.format_count(len(recalled), 'memory', 'memories')} recalled"
+    with (
+        widgets.box("full"),
+        ui.expansion(title, icon="psychology").classes("tool").props("dense dense-toggle"),
+        widgets.box("stack", "tight"),
+    ):
+        for atom in recalled[:MAX_RECALLED_SHOWN]:
+            with widgets.box("line"):
+                link = ui.link(widgets.truncate(atom.text, 160), ctx.link("/atom", id=atom.id))
+                link.classes("go said").props("dir=auto")
+                widgets.muted(atoms.format_validity(atom))
+        if len(recalled) > MAX_RECALLED_SHOWN:
+            widgets.muted(f"and {len(recalled) - MAX_RECALLED_SHOWN} more in “Why this answer”")
 
 
 def open_explanation(ctx: PageContext, reply: BackendReply) -> None:

@@ -46,7 +46,7 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
   max-width: min(85%, 40rem); min-width: 0; }
 .answer { display: flex; flex-direction: column; gap: .4rem; min-width: 0; max-width: 100%; }
 .answer .foot { min-height: 1.75rem; margin-left: -.25rem; }
-.answer .foot .q-btn { font-size: .8125rem; }
+.answer .foot .q-btn { font-size: .8125rem; } .answer .foot .tool { margin-left: .25rem; }
 /* The parser drops blank lines between blocks, so blocks need margins. */
 .prose + .prose, .prose + pre.block, pre.block + .prose { margin-top: .6rem; }
 .prose.item + .prose.item { margin-top: .15rem; }

@@ -29,6 +29,7 @@ from tellback.console.explanation import (
     format_cost,
     open_explanation,
     open_stored_explanation,
+    show_recalled,
 )
 from tellback.console.layout import console_page
 from tellback.console.messages import ReplyView, show_conversation, show_user_message
@@ -283,9 +284,9 @@ class ChatPage:
             self._ask_approvals(view, result.pending)
         view.footer.clear()
         with view.footer:
+            show_recalled(ctx, reply)
             _show_why_button(lambda: open_explanation(ctx, reply))
-            if result.atoms_used:
-                widgets.muted(f"{widgets.format_count(len(result.atoms_used), 'memory', 'memories')} recalled")
+
             widgets.muted(format_cost(result.usage))
         if self._session_card is not None:
             self._session_card.show(reply.session)
