@@ -1,4 +1,4 @@
-"""No live network, no keys from outside, no waiting between retries, no failing because a machine is slow."""
+"""Test isolation: no network, no provider keys from the environment, no real backoff, and generous time limits."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def pytest_configure() -> None:
     """Let Ctrl-C reach child processes, also in a run that was started in the background.
 
     A shell starts such a run with SIGINT ignored, and children inherit that. A handler, in contrast, is reset to the
-    default when a child starts. Workers of xdist come by here too.
+    default when a child starts. This also runs in xdist workers.
     """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first: at the end of a run no worker shall be left alone with it."""
+    """Run slow tests first, so that no worker is left with them at the end of a run."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -57,7 +57,7 @@ def clean_provider_env(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def reset_loggers() -> Iterator[None]:
-    """Undo what commands and servers do to our loggers, or tests that read the log would depend on their order."""
+    """Undo what commands and servers do to our loggers; otherwise tests that read logs depend on the order."""
     yield
     for name, logger in logging.root.manager.loggerDict.items():
         if name.startswith("tellback") and isinstance(logger, logging.Logger):
@@ -82,7 +82,7 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def recorded_backoffs(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits between attempts, recorded instead of waited for."""
+    """Record the waits between attempts instead of waiting."""
     from tellback.chat.providers import retry
     from tellback.chat.providers.retry import backoff
 

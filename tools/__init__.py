@@ -1,1 +1,1 @@
-"""What makes the documentation, beside its pages."""
+"""Tools that build the documentation and the generated files."""

@@ -1,6 +1,6 @@
-"""For the site: docstrings as pages. Their examples, which are doctests, become blocks of code.
+"""A griffe extension for the site: it turns doctests in docstrings into code blocks.
 
-Without this, Markdown takes a `>>>` for three quotations.
+Without it, Markdown would read `>>>` as three nested quotations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import griffe
 
 
 def fence(text: str) -> str:
-    """The text with each run of doctest lines, from a prompt to a blank line, as a fenced block."""
+    """Return the text with each group of doctest lines (from a prompt to a blank line) as a fenced block."""
     lines: list[str] = []
     inside = False
     for line in text.splitlines():
@@ -28,21 +28,21 @@ def fence(text: str) -> str:
 
 
 class Doctests(griffe.Extension):
-    """Fences the doctests of every docstring that griffe reads, and leaves out what only a reader of the code needs."""
+    """Fences the doctests of every docstring, and hides members that matter only to readers of the code."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Called by griffe for each module, class, function and attribute."""
+        """Fence the doctests of a module, class, function or attribute; called by griffe."""
         if obj.docstring is not None:
             obj.docstring.value = fence(obj.docstring.value)
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Called by griffe for each class."""
+        """Hide attributes that only repeat a parameter; called by griffe."""
         for name, member in list(cls.members.items()):
             if (member.is_special and name != "__init__") or _is_parameter(cls, member):
                 cls.del_member(name)
 
 
 def _is_parameter(cls: griffe.Class, member: griffe.Object | griffe.Alias) -> bool:
-    """Whether that is `self.name = name` without a word on it: the parameter is in the signature."""
+    """Whether the attribute is an undocumented `self.name = name`: the signature shows the parameter."""
     is_set = isinstance(member, griffe.Attribute) and member.docstring is None and member.value is not None
     return is_set and "dataclass" not in cls.labels and any(member.name == each.name for each in cls.parameters)

@@ -1,7 +1,7 @@
-"""A pytest plugin for `make test-fast`: unit tests, doctests, and the conformance tests in memory.
+"""A pytest plugin for `make test-fast`: unit tests, doctests, and the conformance tests on the in-memory store.
 
-It leaves out tests that are marked `slow`, and of `tests/conformance` those that run on SQLite files or PostgreSQL.
-Property tests run with fewer examples.
+It deselects tests marked `slow`, and those of `tests/conformance` that use SQLite files or PostgreSQL. Property tests
+run with fewer examples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ settings.register_profile("tellback-fast", deadline=None, max_examples=10)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out files that are slow as a whole, without importing them."""
+    """Ignore files that are entirely slow, without importing them."""
     if collection_path.suffix == ".py" and "\npytestmark = pytest.mark.slow\n" in collection_path.read_text("utf-8"):
         return True
     return None

@@ -1,4 +1,4 @@
-"""A loopback proxy in front of a server, that breaks connections where a test says."""
+"""A loopback proxy in front of a server that breaks connections where a test requests it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 Fault = Literal["cut", "pass and cut", "pass and say nothing", "pass and answer late"]
 LATE_SECONDS = 0.8
-"""Seconds until a late answer."""
+"""The delay of a late response, in seconds."""
 
 
 @dataclass
 class _Trap:
-    """What to do when a client sends certain bytes; `left` counts down to never again."""
+    """The fault for requests that contain certain bytes; `remaining` counts down to 0."""
 
     marker: bytes
     fault: Fault
@@ -23,18 +23,18 @@ class _Trap:
 
 @dataclass
 class _ResponseState:
-    """What becomes of the answers on one connection."""
+    """How the responses on one connection are forwarded."""
 
     late: bool = False
     never: bool = False
 
 
 class FaultProxy:
-    """Passes everything on, both ways, until a trap springs.
+    """Forwards everything in both directions until a trap matches.
 
-    `trap(b"COMMIT", "pass and cut")` lets the server commit and takes its answer away from the client; with "cut" the
-    server never hears of it. `sprung` counts. `refuse` lets nobody in and throws everyone out, `accept` ends that.
-    `inject` sends every client words that the server did not say.
+    With `trap(b"COMMIT", "pass and cut")` the server commits, but the client does not receive the response; with "cut"
+    the server does not receive the request. `triggered` counts. `refuse` closes all connections and rejects new ones
+    until `accept`. `inject` sends bytes to every client that the server did not send.
     """
 
     def __init__(self, url: str) -> None:
@@ -75,11 +75,11 @@ class FaultProxy:
     async def __aexit__(self, *exc: object) -> None:
         assert self._server is not None
         self._server.close()
-        await asyncio.sleep(0)  # who was let in last has not begun yet
+        await asyncio.sleep(0)  # The handler of the last accepted connection has not started yet.
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        await asyncio.sleep(0)  # one that was cancelled on its way out has not waited for its sockets
+        await asyncio.sleep(0)  # A handler that was cancelled during cleanup has not waited for its sockets.
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -101,7 +101,7 @@ class FaultProxy:
         except OSError:
             return
         except asyncio.CancelledError:
-            return  # the test is over, or refuses; asyncio would log a cancelled handler as an error
+            return  # Cancelled by the test; asyncio would log a cancelled handler as an error.
         finally:
             ends = [end for end in (writer, upstream) if end is not None]
             for end in ends:
@@ -127,7 +127,7 @@ class FaultProxy:
             upstream.write(data)
             await upstream.drain()
             if trap is not None and trap.fault == "pass and cut":
-                # Long enough for the server to have done it: it answers nobody, so there is nothing to wait for.
+                # Long enough for the server to execute it; its response is not forwarded, so it cannot be awaited.
                 await asyncio.sleep(0.3)
                 return
 

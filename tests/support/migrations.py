@@ -1,4 +1,4 @@
-"""Releases before and after this one: the baseline, and two more migrations that only tests have."""
+"""Older and newer releases for tests: the baseline, and two more migrations that only tests have."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ ADD_MOOD = """
 ALTER TABLE conversations ADD COLUMN mood TEXT;
 UPDATE conversations SET mood = 'calm; ' || namespace;
 """
-"""The second migration: a column, filled from what is stored."""
+"""The second migration: a column, filled from stored data."""
 
 ADD_UPGRADES = """
 CREATE TABLE upgrades (id {integer} NOT NULL PRIMARY KEY, conversations {integer} NOT NULL);
 INSERT INTO upgrades SELECT COUNT(*) + 1, (SELECT COUNT(*) FROM conversations WHERE mood IS NOT NULL) FROM upgrades;
 """
-"""The third: a table with a row for each time that it was run."""
+"""The third migration: a table with a row for each run of the migration."""
 
 BROKEN = "CREATE TABLE half_done (id {integer} NOT NULL);\nINSERT INTO no_such_table VALUES (1);\n"
 
-# Row-level security holds for the owner of the tables as well: a migration says that it works across users.
+# Row-level security also applies to the owner of the tables, so a migration must request access to all users.
 ALL_USERS = "SET LOCAL tellback.platform = 'on';\n"
 
 
 def write_migrations(folder: Path, version: int = LAST_VERSION, *, last: str | None = None) -> Path:
-    """The migrations of a release that knows versions up to `version`, the newest of them replaced by `last`."""
+    """Write the migrations of a release up to `version`; `last` replaces the script of the newest one."""
     folder.mkdir()
     for path in catalogue.MIGRATIONS_FOLDER.glob("0001_*.sql"):
         shutil.copy(path, folder)
@@ -47,7 +47,7 @@ def write_migrations(folder: Path, version: int = LAST_VERSION, *, last: str | N
 
 
 class Releases:
-    """Lets this process be one release after the other."""
+    """Makes this process behave like different releases."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._baseline = catalogue.MIGRATIONS_FOLDER
@@ -56,7 +56,7 @@ class Releases:
         self._count = 0
 
     def use_version(self, version: int, *, last: str | None = None) -> Path:
-        """From now on be a release that knows versions up to this one; gives its folder of migrations."""
+        """Behave like a release with migrations up to this version; return its folder of migrations."""
         self._monkeypatch.setattr(catalogue, "MIGRATIONS_FOLDER", self._baseline)
         self._count += 1
         folder = write_migrations(self._folder / f"release_{self._count}", version, last=last)
@@ -65,7 +65,7 @@ class Releases:
 
 
 async def fetch_rows(url: str, query: str) -> list[tuple[Any, ...]]:
-    """Rows as they are in the tables, past the store."""
+    """Read rows directly from the tables, without the store."""
     if not url.startswith("postgresql"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
             return connection.execute(query).fetchall()
@@ -77,7 +77,7 @@ async def fetch_rows(url: str, query: str) -> list[tuple[Any, ...]]:
 
 
 async def run_script(url: str, script: str) -> None:
-    """Change the database past the store, in the schema of its tables."""
+    """Run SQL directly on the database, in the schema of the tables."""
     if not url.startswith("postgresql"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
             connection.executescript(script)

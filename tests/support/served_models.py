@@ -1,4 +1,4 @@
-"""A model for servers in processes of their own: `tellback serve --agents tests.support.served_models:install`."""
+"""A model for servers in separate processes: `tellback serve --agents tests.support.served_models:install`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tellback.testing import FunctionModel
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 
 TIMINGS_VARIABLE = "TELLBACK_TEST_TIMINGS"
-"""The environment variable that names a folder where each model call leaves the moments of its begin and end."""
+"""The environment variable with a folder to which each model call writes its start and end times."""
 
 PART_SECONDS = 0.25
 CLOSING_SECONDS = 2.0
 
 
 async def _parts(request: ChatRequest) -> AsyncIterator[str]:
-    """As many words as the last message says, slowly."""
+    """Yield as many words as the last message requests, slowly."""
     text = str(request.messages[-1].content)
     count = int("".join(filter(str.isdigit, text[-3:])) or 1)
     started_at = time.time()
@@ -46,12 +46,12 @@ async def _stream(request: ChatRequest) -> AsyncIterator[ReplyDelta]:
 
 
 def install(tb: Tellback) -> None:
-    """Let this model answer."""
+    """Use this model."""
     tb._runtime.model = FunctionModel(_complete, stream_fn=_stream)
 
 
 def slow_to_close(tb: Tellback) -> None:
-    """Let this model answer, and the store take a while to close."""
+    """Use this model, and close the store slowly."""
     install(tb)
     close = tb.close
 

@@ -1,6 +1,6 @@
-"""What child processes run (`tests.support.fork_server` forks them), with a job as a line of JSON on standard input.
+"""Programs for child processes (`tests.support.fork_server` forks them); the job is a line of JSON on standard input.
 
-They print one line of JSON for each thing the store has acknowledged, after the call has returned.
+They print one line of JSON for each write that the store has acknowledged, after the call has returned.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def acknowledge(message: StoredMessage, **kwargs: Any) -> None:
 
 
 async def read_line() -> Job:
-    """The next line on standard input, without holding up the event loop."""
+    """Read the next line of standard input without blocking the event loop."""
     return json.loads(await asyncio.to_thread(sys.stdin.readline)) or {}
 
 
@@ -70,7 +70,7 @@ def tool_model(tag: str, *, delay: float = 0) -> FunctionModel:
 
 
 async def load(job: Job) -> None:
-    """Write by every door at once, until somebody ends it."""
+    """Write concurrently through every write operation, until the process is ended."""
     rng = random.Random(job["seed"])
     tag = job["tag"]
     async with Tellback(job["url"], summary_every=5) as tb:
@@ -123,7 +123,7 @@ async def _repeat_after_store_errors(operation: Callable[[], Awaitable[None]]) -
 
 
 async def append(job: Job) -> None:
-    """Append so many messages, one after the other, with a rest between them if told so."""
+    """Append `count` messages in sequence, with an optional pause (`rest`) between them."""
     async with Tellback(job["url"], summary_every=None) as tb:
         log = tb.user(USER).conversations
         for number in range(job["count"]):
@@ -133,7 +133,7 @@ async def append(job: Job) -> None:
 
 
 async def append_keyed(job: Job) -> None:
-    """Append the messages of the given idempotency keys, in turn, all at once."""
+    """Append messages with the given idempotency keys concurrently."""
     async with Tellback(job["url"], summary_every=None) as tb:
         log = tb.user(USER).conversations
 
@@ -147,7 +147,7 @@ async def append_keyed(job: Job) -> None:
 
 
 async def run_turns(job: Job) -> None:
-    """Run so many turns with a tool, one after the other."""
+    """Run `count` turns with a tool in sequence."""
     async with Tellback(job["url"], summary_every=None) as tb:
         log = tb.user(USER).conversations
         model = tool_model(job["tag"], delay=0.005)
@@ -163,7 +163,7 @@ async def run_turns(job: Job) -> None:
 
 
 async def hold_turn(job: Job) -> None:
-    """Run a turn that stays in its tool until it is sent another line."""
+    """Run a turn whose tool blocks until another line arrives."""
     async with Tellback(job["url"], summary_every=None) as tb:
         log = tb.user(USER).conversations
         outcome = await log.run_turn(
@@ -183,7 +183,7 @@ def _make_blocking_tool(log: Conversations, id: str) -> Callable[[str], Awaitabl
 
 
 async def open_once(job: Job) -> None:
-    """Open a store that may not exist yet, or has to be upgraded with the given `migrations`, and write into it."""
+    """Open a store that may not exist or may need the given `migrations`, and write to it."""
     if "migrations" in job:
         catalogue.MIGRATIONS_FOLDER = Path(job["migrations"])
     async with Tellback(job["url"]) as tb:
@@ -193,8 +193,8 @@ async def open_once(job: Job) -> None:
 
 
 async def without_rights(job: Job) -> None:
-    """Read and write as a user who may only read."""
-    SqliteStore(":memory:"), statements("sqlite"), migrations("sqlite")  # after this, our files may be out of reach
+    """Read and write as an operating system user with read access only."""
+    SqliteStore(":memory:"), statements("sqlite"), migrations("sqlite")  # later, the files may not be accessible
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
@@ -217,7 +217,7 @@ PROGRAMS = {
 
 
 def run(program: str) -> None:
-    """Run a program of this file, or of another (`module:name`), when its job comes, if one does."""
+    """Run a program of this file or of another (`module:name`) when its job arrives."""
     module, _, name = program.rpartition(":")
     found = getattr(importlib.import_module(module), name) if module else PROGRAMS[name]
     emit(ready=True)

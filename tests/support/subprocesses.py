@@ -1,4 +1,4 @@
-"""Processes that a test starts, listens to, and ends by their id."""
+"""Child processes of a test: started, read from, and ended by their id."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Output = dict[str, Any]
 
 
 class ChildProcess:
-    """A program of `tests.support.subprocess_programs` in a process of its own.
+    """A program of `tests.support.subprocess_programs` in a separate process.
 
-    It is started early and begins when `go` tells it what to do, so that what a test measures is not Python's start.
-    `said` is everything it has printed so far, one JSON object for each line.
+    It starts early and begins its work when `send` passes the job, so that a test does not measure the start of Python.
+    `outputs` contains everything printed so far, one JSON object for each line.
     """
 
     def __init__(self, process: ForkedProcess, errors: IO[bytes]) -> None:
@@ -44,11 +44,11 @@ class ChildProcess:
         return self._process.pid
 
     async def send(self, **job: Any) -> None:
-        """Send it a line: the first is its job, later ones mean what the program makes of them."""
+        """Send a line: the first is the job, and the program interprets later ones."""
         await self._process.write(json.dumps(job).encode() + b"\n")
 
     async def wait_for(self, condition: Callable[[Output], bool] | str, seconds: float = 20) -> Output:
-        """The first thing it said that is wanted: that has the key, or for which the function is true."""
+        """Wait for the first output that has the key, or for which the function returns true."""
         matches = (lambda output: condition in output) if isinstance(condition, str) else condition
         async with asyncio.timeout(seconds), self._changed:
             while True:
@@ -56,11 +56,11 @@ class ChildProcess:
                     if matches(output):
                         return output
                 if self._reader.done():
-                    raise AssertionError(f"the child ended without saying {condition!r}:\n{self.errors()}")
+                    raise AssertionError(f"the child ended without printing {condition!r}:\n{self.errors()}")
                 await self._changed.wait()
 
     async def wait(self, seconds: float = 40) -> list[Output]:
-        """Wait for its end, which must be a good one."""
+        """Wait until the process exits with code 0; return its outputs."""
         async with asyncio.timeout(seconds):
             await self._reader
             code = await self._process.wait()
@@ -68,7 +68,7 @@ class ChildProcess:
         return self.outputs
 
     async def kill(self) -> list[Output]:
-        """SIGKILL, and everything it had said by then."""
+        """Send SIGKILL; return everything printed before."""
         self.signal(signal.SIGKILL)
         await self._reader
         await self._process.wait()
@@ -85,7 +85,7 @@ class ChildProcess:
         return self._stderr
 
     async def close(self) -> None:
-        """Whatever state it is in, leave nothing of it."""
+        """Kill the process and release its resources, in any state."""
         await self.kill()
         self._process.close()
         self.errors()
@@ -93,7 +93,7 @@ class ChildProcess:
 
     async def _read_outputs(self) -> None:
         try:
-            while (line := await self._process.stdout.readline()).endswith(b"\n"):  # the last may be cut off
+            while (line := await self._process.stdout.readline()).endswith(b"\n"):  # the last line may be incomplete
                 async with self._changed:
                     self.outputs.append(json.loads(line))
                     self._changed.notify_all()
@@ -104,7 +104,7 @@ class ChildProcess:
 
 @asynccontextmanager
 async def child_processes(program: str, count: int) -> AsyncIterator[list[ChildProcess]]:
-    """Several processes of one program, ready to go and ended with the block."""
+    """Yield several waiting processes of one program, and end them with the block."""
     started: list[ChildProcess] = []
     try:
         for _ in range(count):
@@ -119,7 +119,7 @@ async def child_processes(program: str, count: int) -> AsyncIterator[list[ChildP
 
 @asynccontextmanager
 async def child_process(program: str, **job: Any) -> AsyncIterator[ChildProcess]:
-    """One process at work."""
+    """Yield one process that has received its job."""
     async with child_processes(program, 1) as [started]:
         await started.send(**job)
         yield started
@@ -127,7 +127,7 @@ async def child_process(program: str, **job: Any) -> AsyncIterator[ChildProcess]
 
 @contextmanager
 def paused_process(pid: int) -> Iterator[None]:
-    """Stop a process for the block. A signal takes effect after `kill` returns: wait until no thread runs any more."""
+    """Pause a process during the block. Signals are delivered after `kill` returns, so wait until all threads stop."""
     os.kill(pid, signal.SIGSTOP)
     try:
         deadline = time.monotonic() + 30
@@ -140,7 +140,7 @@ def paused_process(pid: int) -> Iterator[None]:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether every thread is in the state T; where there is no /proc, that cannot be seen."""
+    """Return whether every thread is in state T; always true without /proc."""
     try:
         statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     except FileNotFoundError:  # a thread has just ended

@@ -1,4 +1,4 @@
-"""A user with something of everything that is kept, and looking for what is left of it."""
+"""Creates a user with data of every kind, and searches for remaining data after deletion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tellback.user import User
 async def create_binding(
     store: Store, scope: Scope, *scopes: ConversationScope, space_ids: tuple[str, ...] = ()
 ) -> Binding:
-    """A binding that a user makes."""
+    """Create a binding owned by the user."""
     now = utc_now()
     policy = ExtractionPolicy()
     conversation_scopes = scopes or (ConversationScope("chat", scope.user_id),)
@@ -40,7 +40,7 @@ async def create_binding(
 
 
 async def create_user_data(tb: Tellback, user: User, word: str) -> None:
-    """Something of everything, each with `word` in it wherever there is text."""
+    """Create data of every kind, with `word` in all texts."""
     conversations, memory, scope = user.conversations, user.memory, user.scope
     conversation = await conversations.create(word, f"{word} title", f"{word} session", {"source": word})
     await conversations.append_user_message(
@@ -87,14 +87,14 @@ async def create_user_data(tb: Tellback, user: User, word: str) -> None:
 
 
 def read_rows(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of every table of a SQLite file."""
+    """Return every row of every table of a SQLite file."""
     with closing(sqlite3.connect(path)) as connection:
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return {table: connection.execute(f'SELECT * FROM "{table}"').fetchall() for table in tables}
 
 
 def count_in_files(path: Path, *words: str) -> dict[str, int]:
-    """How often any of the words stands in the bytes of the file and of those beside it."""
+    """Count the words in the bytes of the file and of its companion files."""
     pattern = re.compile(b"|".join(re.escape(word.encode()) for word in words))
     found = {file.name: len(pattern.findall(file.read_bytes())) for file in path.parent.glob(f"{path.name}*")}
     return {name: count for name, count in found.items() if count}

@@ -1,1 +1,1 @@
-"""Programs that type checkers read: `tests/unit/test_types.py` runs mypy on them, and nothing runs them."""
+"""Programs for type checkers: `tests/unit/test_types.py` runs mypy on them; they are never executed."""

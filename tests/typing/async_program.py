@@ -1,4 +1,4 @@
-"""What an asynchronous program gets, with a store and with a server, and what it may not write."""
+"""Checks the types in an asynchronous program, with a store and with a server, and that type errors are reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def use_a_server() -> None:
 
 
 async def write_it_wrong() -> None:
-    """Each of these lines must be an error: mypy complains of an ignore that is not needed."""
+    """Each of these lines must be an error: mypy reports an unused ignore."""
     async with TellbackClient("https://memory.example.com") as client:
         maya = client.user("maya")
         await maya.chat("hi", modle="x")  # type: ignore[call-arg]

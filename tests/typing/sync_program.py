@@ -1,4 +1,4 @@
-"""What a program with the synchronous API gets, and what it may not write."""
+"""Checks the types in a program with the synchronous API, and that type errors are reported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def use_a_server() -> None:
 
 
 def write_it_wrong() -> None:
-    """Each of these lines must be an error: mypy complains of an ignore that is not needed."""
+    """Each of these lines must be an error: mypy reports an unused ignore."""
     with Tellback(":memory:") as tb:
         tb.usr("maya")  # type: ignore[attr-defined]
         maya = tb.user("maya")
