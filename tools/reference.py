@@ -1,6 +1,6 @@
-"""Writes the lists of the reference: the names that `tellback` exports, its commands, and the REST operations.
+"""Write the generated pages of the reference: the exports of `tellback`, its commands, and the REST operations.
 
-`python tools/reference.py` writes them; a test says when that is due.
+Run `python tools/reference.py`; a test fails when the pages are out of date.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ TOPICS = {
         TellbackError ConfigurationError InvalidArgumentError NotFoundError ProviderError StoreError
     """,
 }
-"""The names that `tellback` exports, by what they are for."""
+"""The names that `tellback` exports, by topic."""
 MODULES = names_by_module(tellback._EXPORTS)
 
 
 def build_exports_page() -> str:
-    """The page of what `tellback` exports, by topic."""
+    """Build the page of the names that `tellback` exports, by topic."""
     parts = [
         "# What `tellback` exports",
         NOTE,
@@ -66,12 +66,12 @@ def build_exports_page() -> str:
     ]
     for topic, names in TOPICS.items():
         rows = [f"| [`{name}`][{explained_at(name)}] | {_summary(name)} |" for name in names.split()]
-        parts += [f"## {topic}", "\n".join(["| name | what it is |", "|---|---|", *rows])]
+        parts += [f"## {topic}", "\n".join(["| Name | Description |", "|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
 
 
 def explained_at(name: str) -> str:
-    """The path under which the reference explains a name that `tellback` exports.
+    """Return the path under which the reference documents an exported name.
 
     >>> explained_at("Agent"), explained_at("tool")  # a function and its module may have the same name
     ('tellback.agent.Agent', 'tellback.tools.tool.tool')
@@ -82,11 +82,11 @@ def explained_at(name: str) -> str:
 
 
 def build_commands_page() -> str:
-    """The page of the command line."""
+    """Build the page of the command line."""
     parts = [
         "# The command `tellback`",
         NOTE,
-        "`pip install 'tellback[cli]'`. `tellback COMMAND --help` says the same as this page.",
+        "`pip install 'tellback[cli]'`. `tellback COMMAND --help` prints the same text.",
     ]
     for path, command in walk_commands(typer.main.get_command(app)):
         parts += [f"## `{' '.join(path)}`", _prose(command.help or "")]
@@ -98,7 +98,7 @@ def build_commands_page() -> str:
 
 
 def walk_commands(command: Any, path: tuple[str, ...] = ("tellback",)) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command that runs something, with the words it is called by."""
+    """Yield every command without subcommands, with its full path."""
     groups = getattr(command, "commands", None)
     if groups is None:
         yield path, command
@@ -116,10 +116,10 @@ def _parameter_row(parameter: Any) -> str | None:
     sentences = [
         _prose(getattr(parameter, "help", None) or ""),
         f"One of {choices}." if (choices := _choices(parameter)) else "",
-        "May be given often." if getattr(parameter, "multiple", False) else "",
+        "Can be repeated." if getattr(parameter, "multiple", False) else "",
         f"Default: {default}." if (default := _default(parameter)) else "",
-        "Must be given." if parameter.required else "",
-        f"In the environment: {variable}." if (variable := _variable(parameter)) else "",
+        "Required." if parameter.required else "",
+        f"Environment variable: {variable}." if (variable := _variable(parameter)) else "",
     ]
     cells = [", ".join(f"`{name}`" for name in names), " ".join(filter(None, sentences))]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -146,12 +146,12 @@ def _variable(parameter: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """Help as Markdown: angle brackets are text, and a form feed ends what is shown."""
+    """Convert help to Markdown: escape angle brackets, and drop everything after a form feed."""
     return text.partition("\f")[0].replace("\b\n", "").replace("<", "&lt;").strip()
 
 
 def _summary(name: str) -> str:
-    """The first sentence of its docstring, where it has one of its own."""
+    """Return the first sentence of the docstring, or the kind of value if there is none."""
     value = getattr(tellback, name)
     if not (inspect.isclass(value) or inspect.isroutine(value)):
         return "a value" if isinstance(value, str) or not hasattr(value, "__origin__") else "a type"
@@ -163,7 +163,7 @@ OPERATIONS_START, OPERATIONS_END = "<!-- operations: written by tools/reference.
 
 
 def build_rest_page() -> str:
-    """The page of the REST interface: the tables of its paths are written anew from the operations."""
+    """Build the page of the REST interface: replace its tables of paths, generated from the operations."""
     page = (PAGES / "rest.md").read_text()
     before, _, rest = page.partition(OPERATIONS_START)
     tables = [

@@ -1,9 +1,9 @@
-"""Writes `src/tellback/sync.pyi`: the types of the synchronous API, from the annotations of the handles it wraps.
+"""Write `src/tellback/sync.pyi`: the types of the synchronous API, from the annotations of the handles it wraps.
 
-`async def f(...) -> T` becomes `def f(...) -> T`, an asynchronous iterator a plain one, and a handle what wraps it. A
-method that a descriptor makes is read from the function in its `method` or `__wrapped__`.
+`async def f(...) -> T` becomes `def f(...) -> T`, an asynchronous iterator becomes a plain one, and a handle becomes
+its synchronous wrapper. A method created by a descriptor is read from the function in its `method` or `__wrapped__`.
 
-`python tools/sync_stubs.py` writes the file; a test says when that is due.
+Run `python tools/sync_stubs.py`; a test fails when the file is out of date.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tellback.portal import Handle
 STUB = Path(__file__).parents[1] / "src" / "tellback" / "sync.pyi"
 NOTE = "# Written by tools/sync_stubs.py from the asynchronous handles."
 LEFT_OUT = {"open", "start", "start_worker", "wake"}
-"""Methods that only work on the event loop, and that the synchronous API needs nobody to call."""
+"""Methods that only work on the event loop and are not needed in the synchronous API."""
 AWAITED = re.compile(r"(?:Coroutine\[Any, Any, |Awaitable\[)(.*)\]")
 GENERATOR = re.compile(r"AsyncGenerator\[(.*), None\]")
 
 
 class StubWriter:
-    """The stub as it is written: classes that were reached, and what has to be imported for them."""
+    """Collects the classes of the stub and their imports."""
 
     def __init__(self) -> None:
         self._imports: dict[str, str] = {}
         self._reached: list[type[Handle]] = []
 
     def write(self, *roots: type[Handle]) -> str:
-        """The stub of these classes and of all handles that are reached from them."""
+        """Return the stub of these classes and of all handles that they refer to."""
         self._reached = list(roots)
-        members = {kind.__name__: self._members(kind, is_root=kind in roots) for kind in self._reached}  # which grows
+        members = {kind.__name__: self._members(kind, is_root=kind in roots) for kind in self._reached}  # grows
         pairs = {name: members[f"Remote{name}"] for name in members if f"Remote{name}" in members}
         shared = {name: common for name, remote in pairs.items() if (common := _shared(members[name], remote))}
         bodies = [_class(f"_{name}", "", "", common) for name, common in shared.items()]
@@ -103,13 +103,13 @@ class StubWriter:
         )
 
     def _result(self, annotation: str, module: ModuleType) -> str:
-        """What the facade gives where a handle gives this."""
+        """Return the synchronous result type for a result type of a handle."""
         annotation = AWAITED.sub(r"\1", GENERATOR.sub(r"Generator[\1]", annotation))
         annotation = annotation.replace("AsyncIterator[", "Iterator[")
         return self._resolve(annotation, module)
 
     def _resolve(self, annotation: str, module: ModuleType) -> str:
-        """The annotation in the stub, with an import for each of its names."""
+        """Return an annotation for the stub, and import each of its names."""
         if not isinstance(annotation, str):
             raise TypeError(f"{module.__name__} needs `from __future__ import annotations`: {annotation!r}")
         imports = _imports_of(module)
@@ -121,15 +121,15 @@ class StubWriter:
             if name in ("Generator", "Iterator"):
                 source, statement = "", f"from collections.abc import {name}"
             elif name not in imports and not hasattr(module, name):
-                continue  # of Python itself
+                continue  # a builtin
             found = getattr(importlib.import_module(source), name, None) if source.startswith("tellback") else None
             if inspect.isclass(found) and issubclass(found, Handle):
                 if annotation != name:
-                    raise TypeError(f"The facade wraps no handle inside of something: {annotation}")
+                    raise TypeError(f"A handle nested in another type cannot be wrapped: {annotation}")
                 if found not in self._reached:
                     self._reached.append(found)
                 return f"Sync{name}"
-            if self._imports.setdefault(name, statement) != statement:  # another of that name was first
+            if self._imports.setdefault(name, statement) != statement:  # the name is already used
                 alias = f"{source.rpartition('.')[2].capitalize()}{name}"
                 self._imports[alias] = f"{statement} as {alias}"
                 annotation = re.sub(rf"\b{name}\b", alias, annotation)
@@ -142,13 +142,13 @@ def _class(name: str, base: str, docstring: str, members: dict[str, str]) -> str
 
 
 def _shared(local: dict[str, str], remote: dict[str, str]) -> dict[str, str]:
-    """What a handle and the one of a server take and give alike; the words for it may differ."""
+    """Return the members that a local and a remote handle share; their docstrings may differ."""
     signatures = {name: text.partition('"""')[0] for name, text in remote.items()}
     return {name: text for name, text in local.items() if signatures.get(name) == text.partition('"""')[0]}
 
 
 class _Source(str):
-    """Source text, as whose `repr` it stands in a signature."""
+    """Source text that is its own `repr`, for use in a signature."""
 
     __slots__ = ()
 
@@ -157,7 +157,7 @@ class _Source(str):
 
 
 def _public_members(kind: type[Handle]) -> Iterator[tuple[str, Any]]:
-    """Attributes with their annotations, properties and methods, those of base classes as well."""
+    """Return annotated attributes, properties and methods, including inherited ones."""
     members: dict[str, Any] = {}
     for base in reversed(kind.__mro__[:-1]):
         members |= inspect.get_annotations(base)
@@ -167,7 +167,7 @@ def _public_members(kind: type[Handle]) -> Iterator[tuple[str, Any]]:
 
 @cache
 def _imports_of(module: ModuleType) -> dict[str, tuple[str, str]]:
-    """By name, which module it is imported from, and how; those for type checkers alone as well."""
+    """Return the imports of a module by name, including those under `TYPE_CHECKING`."""
     imports: dict[str, tuple[str, str]] = {}
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Import):
@@ -185,14 +185,14 @@ def _default(value: Any) -> _Source:
 
 
 def _docstring(value: Any) -> str:
-    """The first sentence of the docstring: editors show it."""
+    """Return the first sentence of the docstring, which editors show."""
     first = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
     sentence = re.split(r"(?<=[.!?]) (?=[A-Z`])", first)[0]
     return f'"""{sentence.replace("await ", "")}"""' if sentence else "..."
 
 
 def build_stub() -> str:
-    """The text of `sync.pyi`."""
+    """Return the text of `sync.pyi`."""
     return StubWriter().write(Tellback, TellbackClient)
 
 
