@@ -140,7 +140,7 @@ def event_statement(
 
 
 class ChangeNotifier:
-    """Wakes all waiting listeners. `notify` is cheap when nobody waits, and safe to call from any thread."""
+    """Wakes all waiting listeners. `notify` is cheap without listeners, and safe to call from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -320,27 +320,27 @@ shared = Tellback(path)
 
 async def turns(tb, name, id=None):
     async def slow(request):
-        print(name, "asks", flush=True)
+        print(name, "starts", flush=True)
         await asyncio.sleep(0.5)
-        print(name, "answers", flush=True)
+        print(name, "ends", flush=True)
         return name
 
     async with tb:
-        talks = tb.user("maya").conversations
-        id = id or (await talks.list())[0].id
-        await talks.run_turn(id, FunctionModel(slow), name)
+        conversations = tb.user("maya").conversations
+        id = id or (await conversations.list())[0].id
+        await conversations.run_turn(id, FunctionModel(slow), name)
 
 
 async def prepare(tb):
     await tb.open()
-    talks = tb.user("maya").conversations
-    talk = await talks.create("chat")
-    await talks.run_turn(talk.id, ScriptedModel([says("ok")]), "first")
+    conversations = tb.user("maya").conversations
+    conversation = await conversations.create("chat")
+    await conversations.run_turn(conversation.id, ScriptedModel([says("ok")]), "first")
 
 
-async def refused(tb):
-    talks = tb.user("maya").conversations
-    for work in (talks.list(), talks.create("x"), anext(tb.events.subscribe())):
+async def print_errors(tb):
+    conversations = tb.user("maya").conversations
+    for work in (conversations.list(), conversations.create("x"), anext(tb.events.subscribe())):
         try:
             await asyncio.wait_for(work, 3)
         except Exception as error:
@@ -352,7 +352,7 @@ opened = Tellback(path)
 runner.run(prepare(opened))
 if how == "open":
     if not os.fork():
-        asyncio.run(refused(opened))
+        asyncio.run(print_errors(opened))
         os._exit(0)
     os.wait()
 runner.run(opened.close())
@@ -383,7 +383,7 @@ def test_a_store_opened_before_a_fork_raises_errors_in_the_child(tmp_path: Path)
 
 def test_a_store_created_before_a_fork_can_be_opened_in_each_child(tmp_path: Path) -> None:
     lines = run_forking_script(tmp_path, "made")
-    assert sorted(lines) == ["one answers", "one asks", "two answers", "two asks"]
+    assert sorted(lines) == ["one ends", "one starts", "two ends", "two starts"]
     assert lines[0].split()[0] == lines[1].split()[0], "two turns ran at the same time"
 
 

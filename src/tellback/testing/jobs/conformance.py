@@ -285,7 +285,7 @@ class RunningContract(WorkerFixtures):
         await asyncio.wait_for(came.wait(), 20)
         assert ran.count("rarely") == 1
         for worker in workers:
-            worker.wake()  # what begins to env.work takes over the schedules, too
+            worker.wake()  # a worker that starts to run jobs also runs the schedules
         came.clear()
         await asyncio.wait_for(came.wait(), 20)
         assert ran.count("rarely") == 1
