@@ -146,7 +146,7 @@ async def test_vectors_are_exported_on_request(admin: Admin) -> None:
 async def test_an_export_that_fails_leaves_the_folder_as_it_was(admin: Admin, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "exports" / f"maya.{suffix}"
     path.parent.mkdir()
-    path.write_text("the last one")
+    path.write_text("earlier export")
 
     def fail(count: int) -> None:
         if count > 12:
@@ -155,7 +155,7 @@ async def test_an_export_that_fails_leaves_the_folder_as_it_was(admin: Admin, tm
     with pytest.raises(RuntimeError, match="stop"):
         await admin.export_user_data(to=path, on_progress=fail)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-    assert path.read_text() == "the last one"
+    assert path.read_text() == "earlier export"
 
 
 @pytest.mark.parametrize("suffix", ["json", "zip"])

@@ -292,11 +292,11 @@ async def test_a_tool_that_needs_approval_waits_for_it(tb: Tellback, client: Tel
 
 USAGES: dict[str, Any] = {
     "a value": ChatUsage(1, 2, 3, 0.5, 10, "anthropic", "claude-x", 1, 2, 1),
-    "our names": {"input_tokens": 1, "output_tokens": 2, "provider": "x", "model": "y"},
-    "the wire's": {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 1, "costUsd": 0.25},
+    "Tellback's names": {"input_tokens": 1, "output_tokens": 2, "provider": "x", "model": "y"},
+    "JSON names": {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 1, "costUsd": 0.25},
     "OpenAI's": {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}},
     "Anthropic's": {"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 3},
-    "what was written": {"input_tokens": 1, "output_tokens": 2, "cache_creation_input_tokens": 4},
+    "Anthropic's cache writes": {"input_tokens": 1, "output_tokens": 2, "cache_creation_input_tokens": 4},
 }
 
 
@@ -322,35 +322,37 @@ async def outcome(awaitable: Any) -> Any:
         return type(error).__name__, str(error)
 
 
-NOWHERE = datetime(2026, 1, 1)
+NAIVE = datetime(2026, 1, 1)  # without a timezone
 
 STEPS: dict[str, Any] = {
-    "atoms of no space": lambda user: user.memory.list_atoms("ms_x", limit=0),
-    "entities of no space": lambda user: user.memory.search_entities("ms_x", limit=0),
-    "messages of nothing": lambda user: user.conversations.messages("conv_x", limit=0),
-    "an odd id": lambda user: user.conversations.close("a/b"),
-    "a word for an id": lambda user: user.conversations.get("open"),
-    "an odd atom": lambda user: user.memory.archive_atom(".."),
-    "bytes": lambda user: user.conversations.create("x", metadata={"b": b"abc"}),
-    "a set": lambda user: user.conversations.create("x", metadata={"s": {1}}),
-    "a moment": lambda user: user.memory.create_space("x", {"d": datetime(2026, 1, 1, tzinfo=UTC)}),
-    "a number for a name": lambda user: user.conversations.create("x", metadata={1: 2}),
-    "no number": lambda user: user.conversations.create("x", metadata={"n": float("nan")}),
-    "no room": lambda user: user.conversations.create("x", metadata={"t": "x" * 20_000}),
-    "a list": lambda user: user.conversations.create("x", metadata=[1]),
+    "atoms of an unknown space": lambda user: user.memory.list_atoms("ms_x", limit=0),
+    "entities of an unknown space": lambda user: user.memory.search_entities("ms_x", limit=0),
+    "messages of an unknown conversation": lambda user: user.conversations.messages("conv_x", limit=0),
+    "an id with a slash": lambda user: user.conversations.close("a/b"),
+    "a word as an id": lambda user: user.conversations.get("open"),
+    "dots as an id": lambda user: user.memory.archive_atom(".."),
+    "bytes in metadata": lambda user: user.conversations.create("x", metadata={"b": b"abc"}),
+    "a set in metadata": lambda user: user.conversations.create("x", metadata={"s": {1}}),
+    "a datetime in metadata": lambda user: user.memory.create_space("x", {"d": datetime(2026, 1, 1, tzinfo=UTC)}),
+    "a number as a key": lambda user: user.conversations.create("x", metadata={1: 2}),
+    "NaN in metadata": lambda user: user.conversations.create("x", metadata={"n": float("nan")}),
+    "large metadata": lambda user: user.conversations.create("x", metadata={"t": "x" * 20_000}),
+    "a list as metadata": lambda user: user.conversations.create("x", metadata=[1]),
     "no messages": lambda user: user.conversations.append_messages("conv_x", []),
     "no atoms": lambda user: user.memory.add_atoms("ms_x", []),
-    "an atom of some day": lambda user: user.memory.add_atoms("ms_x", [{"text": "x", "valid_from": "some day"}]),
-    "an atom of nowhere": lambda user: user.memory.add_atoms("ms_x", [{"text": "x", "valid_to": NOWHERE}]),
-    "a message of nowhere": lambda user: user.conversations.append_messages(
-        "conv_x", [{"role": "user", "content": "x", "created_at": NOWHERE}]
+    "an atom with an invalid date": lambda user: user.memory.add_atoms(
+        "ms_x", [{"text": "x", "valid_from": "some day"}]
     ),
-    "an answer of some day": lambda user: user.conversations.append_turn(
+    "an atom with a naive date": lambda user: user.memory.add_atoms("ms_x", [{"text": "x", "valid_to": NAIVE}]),
+    "a message with a naive date": lambda user: user.conversations.append_messages(
+        "conv_x", [{"role": "user", "content": "x", "created_at": NAIVE}]
+    ),
+    "an answer with an invalid date": lambda user: user.conversations.append_turn(
         "conv_x", "Hi", {"content": "x", "created_at": "some day"}
     ),
-    "no cycles": lambda user: user.conversations.run_turn("conv_x", None, "Hi", max_cycles=0),
-    "no ending of a file": lambda user: user.admin.export_user_data(to="/nowhere/export.txt"),
-    "no file": lambda user: user.admin.export_user_data(to=7),
+    "zero cycles": lambda user: user.conversations.run_turn("conv_x", None, "Hi", max_cycles=0),
+    "an unknown file extension": lambda user: user.admin.export_user_data(to="/nowhere/export.txt"),
+    "a number as a file": lambda user: user.admin.export_user_data(to=7),
 }
 
 

@@ -1,5 +1,5 @@
-"""The JSON that servers and clients speak: camelCase, with models that also describe it in OpenAPI.
+"""The JSON that server and client exchange: camelCase, with models that also describe it in OpenAPI.
 
-What is sent out is a `WireModel`, made with `.from_value(value)` and read back with `.value()`; what comes in is an
-`InputModel`, whose `.arguments()` are those of the in-process method of the same name.
+Responses are `WireModel`s, created with `.from_value(value)` and decoded with `.value()`. Request bodies are
+`InputModel`s; their `.arguments()` are the arguments of the in-process method with the same name.
 """

@@ -120,7 +120,7 @@ def call_style(method: Any) -> str:
     if inspect.iscoroutinefunction(method):
         return "awaited"
     returned = str(inspect.signature(method).return_annotation)
-    return "iterated" if inspect.isasyncgenfunction(method) or returned.startswith("AsyncGenerator") else "at once"
+    return "iterated" if inspect.isasyncgenfunction(method) or returned.startswith("AsyncGenerator") else "value"
 
 
 async def test_attributes_exist_on_the_client() -> None:

@@ -14,10 +14,10 @@ from tellback.types import ChatUsage, user_message
 from tellback.wire.base import camel
 from tellback.wire.problems import ERROR_CODES, encode_error_data, error_from_problem, status_and_code
 
-SECRET = "what was said"
+SECRET = "a user's text"
 
 EXAMPLES: dict[type[TellbackError], TellbackError] = {
-    errors.RateLimitedError: errors.RateLimitedError("Slowly.", 2.5),
+    errors.RateLimitedError: errors.RateLimitedError("Too many requests.", 2.5),
     errors.IdempotencyConflictError: errors.IdempotencyConflictError("k"),
     errors.RequestInProgressError: errors.RequestInProgressError("k"),
     errors.NotFoundError: errors.NotFoundError("atom", "atom_1"),
@@ -35,9 +35,9 @@ EXAMPLES: dict[type[TellbackError], TellbackError] = {
     errors.OutputValidationError: errors.OutputValidationError("Flight", "no city", SECRET, [user_message(SECRET)]),
     errors.EmbeddingError: errors.EmbeddingError("No vectors.", retryable=True),
     errors.SkillError: errors.SkillError("maps", "cannot be read"),
-    errors.StoreFullError: errors.StoreFullError("No room.", in_doubt=True),
+    errors.StoreFullError: errors.StoreFullError("The disk is full.", in_doubt=True),
     errors.StoreBusyError: errors.StoreBusyError("Locked."),
-    errors.StoreError: errors.StoreError("Broken.", in_doubt=True),
+    errors.StoreError: errors.StoreError("The connection broke.", in_doubt=True),
 }
 
 
@@ -48,7 +48,7 @@ def make_error(kind: type[TellbackError]) -> TellbackError:
         return kind(
             "No.", provider="anthropic", model="m", status=529, retry_after=3.0, request_id="r", body={"a": SECRET}
         )
-    return kind("It is so.")
+    return kind("An error.")
 
 
 def public_attributes(kind: type[TellbackError]) -> set[str]:
