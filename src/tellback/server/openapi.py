@@ -345,6 +345,9 @@ def _complete_document(document: dict[str, Any]) -> dict[str, Any]:
         _OperationCompleter(path, operation, components["responses"], examples).complete()
     for unused in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(unused, None)
+    for schema in components["schemas"].values():
+        if "description" in schema:
+            schema["description"] = schema["description"].partition("\n\n>>>")[0]  # docstrings may have doctests
     used_tags = {tag for _, operation in _operations(document) for tag in operation.get("tags", ())}
     document["tags"] = [tag for tag in TAGS if tag["name"] in used_tags]
     return document

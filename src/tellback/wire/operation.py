@@ -213,7 +213,7 @@ class Operation(Generic[P, R_co]):
     @property
     def description(self) -> str:
         """The OpenAPI description. It omits "or None", because the server returns 404 instead."""
-        first_paragraph = (self.method.__doc__ or "").partition("\n\n")[0]
+        first_paragraph = re.sub(r"^Return ", "Get ", (self.method.__doc__ or "").partition("\n\n")[0])
         return inspect.cleandoc(self.doc or re.sub(r", or None( if [^.]*)?(?=[.:])", "", first_paragraph))
 
     @cached_property

@@ -189,6 +189,7 @@ class ConversationOperations:
         Conversations.raw_turns,
         "GET /ai-conversations/{id:conversation}/raw-turns",
         "get_raw_turns",
+        doc="List messages like `GET /ai-conversations/{id}/messages`, including internal ones, as a model sees them.",
         page="newest",
         arguments={"before": _SEQ, "after": _SEQ},
         omit=("include_hidden",),
@@ -334,7 +335,11 @@ class MemoryOperations:
         errors=(409, 502),
         arguments={"old_id": Argument(name="id"), "text": Argument(example="User prefers morning meetings")},
     )
-    archive_atom = Operation(Memory.archive_atom, "POST /ai-memory/atoms/{id:atom}/archive")
+    archive_atom = Operation(
+        Memory.archive_atom,
+        "POST /ai-memory/atoms/{id:atom}/archive",
+        doc="Archive an atom: it remains stored, but is recalled only with `includeArchived`.",
+    )
     restore_atom = Operation(Memory.restore_atom, "POST /ai-memory/atoms/{id:atom}/restore")
     create_entity = Operation(Memory.create_entity, "POST /ai-memory/spaces/{space_id:space}/entities", status=201)
     search_entities = Operation(
@@ -408,7 +413,12 @@ class MemoryOperations:
         arguments={"once": Argument(description="Return an existing equal binding of the user, if any.")},
     )
     list_bindings = Operation(Memory.list_bindings, "GET /ai-memory/bindings", tag="bindings", page="whole")
-    get_binding = Operation(Memory.get_binding, "GET /ai-memory/bindings/{id:binding}", tag="bindings")
+    get_binding = Operation(
+        Memory.get_binding,
+        "GET /ai-memory/bindings/{id:binding}",
+        doc="Get a binding that this user created, or that matches this user's conversations.",
+        tag="bindings",
+    )
     update_binding = Operation(
         Memory.update_binding,
         "PATCH /ai-memory/bindings/{id:binding}",

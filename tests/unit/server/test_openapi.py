@@ -81,6 +81,10 @@ def test_schema_names_are_plain() -> None:
     ] == []
 
 
+def test_descriptions_contain_no_doctests() -> None:
+    assert ">>>" not in json.dumps(DOCUMENT)
+
+
 def test_every_tag_is_described_and_used() -> None:
     described = [tag["name"] for tag in DOCUMENT["tags"]]
     assert all(tag["description"] for tag in DOCUMENT["tags"])

@@ -113,6 +113,7 @@ def test_the_clients_method_has_the_handles_signature_and_docstring() -> None:
 def test_an_operations_description_omits_python_terms(operation: Any) -> None:
     assert operation.description.endswith(".")
     assert "or None" not in operation.description
+    assert not operation.description.startswith("Return ")
     assert operation.stands_for.strip(".")
     if operation.method.__name__ != "_no_method":
         assert operation.handle is not None
