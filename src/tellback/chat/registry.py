@@ -318,7 +318,7 @@ class BuiltinAdapter:
         provider = self.provider
         meta = {name: getattr(provider, name) for name in ("examples", "vision", "audio", "tool_choice")}
         return ProviderRegistration(
-            *(provider.variant, provider.detect, provider.display_name, self.chat_fn, self.chat_stream_fn), meta=meta
+            provider.variant, provider.detect, provider.display_name, self.chat_fn, self.chat_stream_fn, meta=meta
         )
 
     def open(self, model: str, **options: Any) -> ModelBase:
