@@ -1,4 +1,4 @@
-"""What is sent along with a message: named in the log, shown to the model."""
+"""Attachments of a message: listed in the log, and sent to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where chats are remembered, and where not."""
+"""Which chats are remembered, and in which space."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_message_waiting_for_a_closed_conversation_creates_a_new_one(tb:
     first = asyncio.create_task(send("First."))
     await request.wait()
     second = asyncio.create_task(send("Second."))
-    await asyncio.sleep(0.2)  # it waits in line by now
+    await asyncio.sleep(0.2)  # the second message is waiting now
     conversation = await maya.conversations.find("chat", "s" if entry_point == "run_chat_turn" else None)
     assert conversation is not None
     await maya.conversations.close(conversation.id)

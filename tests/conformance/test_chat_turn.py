@@ -85,7 +85,7 @@ async def test_a_turn_stores_the_message_and_the_reply(maya: User) -> None:
 
 
 async def test_a_message_never_recalls_itself(maya: User) -> None:
-    """Recall comes before the message is stored, and it is stored before the model is asked."""
+    """Recall runs before the message is stored, and the message is stored before the model call."""
     await create_space_with_facts(maya, "Maya lives in Lisbon.")
     seen: list[list[tuple[str, str]]] = []
 

@@ -1,4 +1,4 @@
-"""A chat turn whose store fails: the reply comes, what failed is named, and the log stays in order."""
+"""A chat turn whose store fails: the reply is returned, failed steps are listed, and the log stays in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tellback.user import User
 
 MAYA = Identity("maya")
 OK, FAILS, LOST, LATE = "ok", "fails", "lost", "late"
-"""What becomes of a call: done; refused; refused in doubt with nothing kept; done, but in doubt."""
+"""Outcomes of a call: done; failed; in doubt and not stored; in doubt but stored."""
 
 
 @pytest.fixture

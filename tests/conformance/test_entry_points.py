@@ -1,4 +1,4 @@
-"""Every entry point runs the same turn: what is recalled is what was known before the message."""
+"""Every entry point runs the same turn: recall returns only what was stored before the message."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ async def by_run_chat_turn(user: User, space_id: str, model: ScriptedModel, text
 
 
 async def by_chat(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
-    await user.chat(text, namespace="entry", space="talks", model=model)
+    await user.chat(text, namespace="entry", space="notes", model=model)
 
 
 async def by_chat_stream(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
-    async for _ in user.chat_stream(text, namespace="entry", space="talks", model=model):
+    async for _ in user.chat_stream(text, namespace="entry", space="notes", model=model):
         pass
 
 
@@ -65,12 +65,12 @@ async def by_agent(user: User, space_id: str, model: ScriptedModel, text: str) -
 
 
 async def by_respond(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
-    agent = Agent("entry", model=model, memory=user, memory_options={"space": "talks"})
+    agent = Agent("entry", model=model, memory=user, memory_options={"space": "notes"})
     await agent.respond(text, create_session("s"))
 
 
 async def by_respond_stream(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
-    agent = Agent("entry", model=model, memory=user, memory_options={"space": "talks"})
+    agent = Agent("entry", model=model, memory=user, memory_options={"space": "notes"})
     async for _ in agent.respond_stream(text, create_session("s")):
         pass
 
@@ -90,7 +90,7 @@ IN_A_SESSION: list[EntryPoint] = [by_run_chat_turn, *AGENTS]
 
 @pytest.fixture
 def instant_memory(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> Callable[[User, str], None]:
-    """Makes what is stored a memory at once: whoever recalled after storing would be told what was just said."""
+    """Remember each stored message immediately, so that a recall after storing would return the message itself."""
 
     def remember_at_once(user: User, space_id: str) -> None:
         log: ConversationLog = tb.store.conversations
@@ -112,14 +112,14 @@ async def test_a_message_never_recalls_itself(
 ) -> None:
     user = tb.user("maya")
     tb.register_agent({"name": "entry"})
-    space = await user.memory.create_space("talks")
+    space = await user.memory.create_space("notes")
     instant_memory(user, space.id)
     model = ScriptedModel([says("Noted."), says("Fine."), says("In the blue suitcase.")])
     await entry_point(user, space.id, model, STATEMENT)
     assert STATEMENT not in (model.requests[0].system or "")
     assert str(model.requests[0].messages[-1].content) == STATEMENT
 
-    # The memory is there, or the test could not fail: a conversation that has no such turn in its tail is told of it.
+    # Check that the memory exists: it is recalled in a conversation whose history does not contain the turn.
     conversation = await user.conversations.find("entry", "s" if entry_point in IN_A_SESSION else None)
     assert conversation is not None
     await user.conversations.close(conversation.id)
@@ -131,12 +131,12 @@ async def test_a_message_never_recalls_itself(
 async def test_the_current_message_is_not_in_the_routing_prompt_twice(
     tb: Tellback, ask: EntryPoint, instant_memory: Callable[[User, str], None]
 ) -> None:
-    """The message is read once, in its place: neither the reading nor the reply is reminded of it."""
+    """The message is only the last message of each request; it is not recalled for understanding or for the reply."""
     user = tb.user("maya")
-    space = await user.memory.create_space("talks")
+    space = await user.memory.create_space("notes")
     instant_memory(user, space.id)
     model = ScriptedModel([understands(), says("Noted.")])
-    agent = Agent("entry", model=model, memory=user, memory_options={"space": "talks"})
+    agent = Agent("entry", model=model, memory=user, memory_options={"space": "notes"})
     agent.create_route("Travel", conditions=["the user wants to travel"]).initial_state.transition_to(chat_state="Ask")
     if ask is by_respond:
         await agent.respond(STATEMENT)
@@ -159,14 +159,14 @@ async def test_all_entry_points_use_one_engine(tb: Tellback, monkeypatch: pytest
     monkeypatch.setattr(TurnEngine, "_open", counting_open)
     user = tb.user("maya")
     tb.register_agent({"name": "entry"})
-    space = await user.memory.create_space("talks")
+    space = await user.memory.create_space("notes")
     for count, entry_point in enumerate(ENTRY_POINTS, start=1):
         await entry_point(user, space.id, ScriptedModel([says("Yes.")]), "Is it on?")
         assert len(conversation_ids) == count
 
 
 def test_two_hundred_concurrent_turns_have_separate_requests() -> None:
-    """Of two hundred users, by all entry points, with tools on the event loop, in threads and in tasks of their own."""
+    """Two hundred users, all entry points, and tools on the event loop, in threads and in separate tasks."""
     asyncio.run(_run_concurrent_turns())
 
 
@@ -182,7 +182,7 @@ async def _run_concurrent_turns() -> None:
         return {"session": current_request.session.id, "sender": name, "extras": dict(current_request.extras)}
 
     async def on_the_loop(session: str, sender: str) -> dict[str, Any]:
-        """Who asks, after a while; what the model says of it is not asked."""
+        """Return the sender after a while; the arguments from the model are ignored."""
         await asyncio.sleep(random.random() / 50)
         return found()
 
@@ -248,7 +248,7 @@ async def _run_concurrent_turns() -> None:
 
 
 def test_two_hundred_concurrent_turns_of_one_agent_have_separate_contexts() -> None:
-    """Of two hundred users, with tools that states run and that the model calls, and a flow that gathers data."""
+    """Two hundred users, with tools run by states and called by the model, and a flow that gathers data."""
     asyncio.run(_run_concurrent_agent_turns())
 
 
@@ -262,13 +262,13 @@ async def _run_concurrent_agent_turns() -> None:
         return f"{sorted(names)} {sorted(sessions)} {sorted({*numbers, ctx.data['number']})}"
 
     async def state_tool(ctx: ToolContext, number: int) -> ToolUpdate:
-        """Who asks, after a while."""
+        """Return the sender after a while."""
         await asyncio.sleep(random.random() / 50)
         value = found(ctx, number)
         return ToolUpdate(value, context={"seen": value})
 
     def model_tool(ctx: ToolContext) -> str:
-        """Who asks, in a thread."""
+        """Return the sender in a thread."""
         time.sleep(random.random() / 100)
         return f"{found(ctx)} {ctx.session.context['seen']}"
 

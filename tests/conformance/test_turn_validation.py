@@ -1,4 +1,4 @@
-"""Mistakes of a caller in the arguments of a turn: reported before anything is stored."""
+"""Invalid arguments of a turn are reported before anything is stored."""
 
 from __future__ import annotations
 

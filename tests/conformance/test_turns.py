@@ -423,7 +423,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     await asyncio.wait_for(turn_started.wait(), 10)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    # The retry is of the same turn, and takes its claim over: that of the first is nobody's.
+    # The retry belongs to the same turn and takes over its claim, so the first attempt no longer owns it.
     assert (
         str(await conversations.run_turn(conversation.id, FunctionModel(quick), "Hi", idempotency_key="k", wait=5))
         == "done"

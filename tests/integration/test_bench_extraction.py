@@ -1,4 +1,4 @@
-"""The benchmark of extraction runs, on little. What it measures is judged by hand."""
+"""The extraction benchmark runs on small data. Its numbers are not checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_extraction_benchmark_runs_on_tellback_alone() -> None:
     for key in ("extract_60", "extract_80", "together_80"):
         assert numbers[key]["calls"] == 2
         assert numbers[key]["fact_outcomes"] == {"added": 2, "superseded": 2, "cited": 1, "unchanged": 0, "left_out": 0}
-    # The table is for people, and says of every goal whether it is met.
+    # The table on stderr lists every goal.
     assert "A conversation of 10 turns and 5 facts" in completed.stderr
     assert all(check["title"] in completed.stderr for check in result["checks"])
 

@@ -1,4 +1,4 @@
-"""The benchmarks of memory run, on little. What they measure is judged by hand; all sentences here are invented."""
+"""The memory benchmarks run on small data. Their numbers are not checked; all texts here are invented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of the server runs, on little. What it measures is judged by hand."""
+"""The server benchmark runs on small data. Its numbers are not checked."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def test_the_server_benchmark_runs() -> None:
     result: dict[str, Any] = json.loads(completed.stdout)
     assert {*result["numbers"]} == {"append", "echo", "deltas", "feed", "events"}
     assert all(kinds["rate"]["median"] > 0 for kinds in result["numbers"].values())
-    assert "of the rate of plain FastAPI, echo" in completed.stderr  # the table is for people
+    assert "of the rate of plain FastAPI, echo" in completed.stderr  # the table

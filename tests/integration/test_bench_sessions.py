@@ -1,4 +1,4 @@
-"""The benchmark of session adapters runs, on little. What it measures is judged by hand."""
+"""The session benchmark runs on small data. Its numbers are not checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_session_benchmark_runs_without_a_server() -> None:
     for kinds in result["numbers"].values():
         assert {*kinds} == {"save_10", "save_40", "load_10", "load_40"}
         assert all(row["cpu_ms"]["median"] > 0 and row["wall_ms"]["min"] > 0 for row in kinds.values())
-    # The table is for people.
+    # The table goes to stderr.
     assert "Tellback, SQLAlchemy, SQLite" in completed.stderr
 
 

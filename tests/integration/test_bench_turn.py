@@ -1,4 +1,4 @@
-"""The benchmark of turns with memory runs, on little. What it measures is judged by hand."""
+"""The benchmark of turns with memory runs on small data. Its numbers are not checked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_turn_benchmark_runs_on_tellback_alone() -> None:
     assert all(row["cpu_ms"]["median"] > 0 and row["wall_ms"]["min"] > 0 for row in numbers.values())
     assert numbers["chat"]["found"]["median"] >= 0.95
     assert "found" not in numbers["turn"]
-    # The table is for people, and has every difference in it.
+    # The table on stderr contains every difference.
     assert "A turn with memory" in completed.stderr
     assert len(result["differences"]) == 10
     assert all(row["title"] in completed.stderr for row in result["differences"])

@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, page by page, against a server that plays the vendor.
+"""Every Python block of the README and the docs runs, page by page, against a fake provider.
 
 Blocks that name the address of a database run once more, with all that need none, against the real one. The tutorial's
 pages run one after the other in one folder, as its readers do: with a key, and with nothing set up.
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def tutorial_pages() -> list[Path]:
-    """The pages of the tutorial, in the order of its table."""
+    """Return the pages of the tutorial, in the order of its table."""
     folder = ROOT / "docs" / "tutorial"
     rows = re.findall(r"^\| \[.*?\]\((.*?)\)", (folder / "index.md").read_text(), re.MULTILINE)
     return [folder / name for name in rows]
@@ -39,16 +39,16 @@ FILE = re.compile(r'^```python title="(\w+\.py)"\n(.*?)^```$', re.MULTILINE | re
 TUTORIAL = {page: page.read_text() for page in tutorial_pages()}
 WITH_SNIPPETS = [page for page in PAGES if BLOCK.search(page.read_text()) and page not in TUTORIAL]
 SERVED = "http://127.0.0.1:8765"
-"""Where the tutorial has a server, which the test starts elsewhere."""
+"""The URL of the server in the tutorial; the test starts it at another URL."""
 SERVERS = {
     "postgresql://app:secret@localhost/shop": ("PostgreSQL", "postgres_url"),
     "redis://localhost:6379/0": ("Redis", "redis_url"),
     "mongodb://localhost:27017/?replicaSet=rs0": ("MongoDB", "mongo_url"),
     "http://localhost:9200": ("OpenSearch", "opensearch_url"),
 }
-"""By the address that a page has: which backend that is, and the fixture with the address of a real one."""
+"""For each URL on a page: its backend, and the fixture with the URL of a real server."""
 PATIENCE = 200
-"""Seconds that a program may take: far more than it needs, for machines that do much else."""
+"""The time limit of a program in seconds, generous for busy machines."""
 PYTEST_INI = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
 ON_SERVERS = [
     pytest.param(page, address, id=f"{page.stem}-{backend}", marks=pytest.mark.backend(backend))
@@ -80,7 +80,7 @@ def example(schema: Any) -> dict[str, Any]:
 
 
 def extract(page: Path, folder: Path, address: str = "", url: str = "") -> Path:
-    """The page's blocks without those for other servers than that of `address`, which is at `url`."""
+    """Write the blocks of a page to a script, without blocks for other servers; replace `address` by `url`."""
     script = folder / "snippets.py"
     others = SERVERS.keys() - {address}
     blocks = [block for block in BLOCK.findall(page.read_text()) if not any(other in block for other in others)]
@@ -104,15 +104,15 @@ async def run(script: Path, *before: str, has_key: bool = True) -> None:
 
 
 def environment(wire: FakeHttpServer | None) -> dict[str, str]:
-    """What is named here: no key or address of the machine's own."""
-    env = {"PATH": os.environ["PATH"], "OLLAMA_HOST": "127.0.0.1:9"}  # where nothing answers
+    """Return an environment without keys and addresses of this machine."""
+    env = {"PATH": os.environ["PATH"], "OLLAMA_HOST": "127.0.0.1:9"}  # an unused port
     if wire is not None:
         env |= {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
     return env
 
 
 async def started(folder: Path, *arguments: str, wire: FakeHttpServer | None = None) -> asyncio.subprocess.Process:
-    """Python in that folder."""
+    """Start Python in the folder."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", *arguments),
         cwd=folder,
@@ -143,7 +143,7 @@ async def test_the_tutorial_runs_from_the_first_to_the_last_page(has_key: bool, 
     for page, text in TUTORIAL.items():
         for name, code in FILE.findall(text):
             (tmp_path / name).write_text(code)
-            if name.startswith("test_") and not has_key:  # once is enough: they use no key
+            if name.startswith("test_") and not has_key:  # they use no key, so one run is enough
                 await run(tmp_path / name, "-m", "pytest", "-q", "-p", "no:asyncio", has_key=False)
         if command := re.search(r"^\$ tellback (serve .*)$", text, re.MULTILINE):
             async with served(tmp_path, command[1]) as url:
@@ -154,7 +154,7 @@ async def test_the_tutorial_runs_from_the_first_to_the_last_page(has_key: bool, 
 
 @asynccontextmanager
 async def served(folder: Path, command: str) -> AsyncIterator[str]:
-    """The server that a page starts, at an address of its own."""
+    """Start the server of a page on a free port, and yield its URL."""
     port = free_port()
     process = await started(folder, "-m", "tellback.cli", *shlex.split(command), "--port", str(port))
     assert process.stdout is not None

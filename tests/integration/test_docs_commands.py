@@ -1,4 +1,4 @@
-"""Every `tellback ...` that README and docs show is a command, with options, that there is."""
+"""Every `tellback ...` command in the README and the docs exists, with its options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATORS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>"}
 
 @dataclass(frozen=True)
 class Line:
-    """A command line; a whole one has all that the command needs."""
+    """A command line; a complete one has all required arguments."""
 
     page: Path
     words: tuple[str, ...]
@@ -45,7 +45,7 @@ def lines(page: Path) -> Iterator[Line]:
 def _tellbacks(page: Path, line: str, *, is_complete: bool) -> Iterator[Line]:
     try:
         words = shlex.split(line, comments=True)
-    except ValueError:  # what a command printed
+    except ValueError:  # output of a command
         return
     while words and re.fullmatch(r"[A-Z_]+=.*|sudo|exec|time|uv|run", words[0]):
         words.pop(0)
@@ -56,7 +56,7 @@ def _tellbacks(page: Path, line: str, *, is_complete: bool) -> Iterator[Line]:
 
 
 def problem(line: Line) -> str | None:
-    """What the command line would say is wrong, or None."""
+    """Return the error of the command line parser, or None."""
     command = COMMAND
     words = [word for word in line.words if word not in ("…", "...")]
     while (inner := getattr(command, "commands", None)) is not None:

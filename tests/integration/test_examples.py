@@ -1,4 +1,4 @@
-"""The examples run, with nothing set up and with a key."""
+"""The examples run without configuration and with a key."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.local_model import require_model_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTHING_SET_UP = ("TELLBACK_MODEL", "offline")
-"""An Ollama that runs on this machine would be found otherwise."""
+"""Hide an Ollama server that runs on this machine."""
 
 
 async def run(name: str, *arguments: str) -> tuple[int | None, str]:
-    """Run an example in a thread of this process, as the interpreter would: its exit code, and what it printed."""
+    """Run an example in a thread of this process; return its exit code and its output."""
     return await asyncio.wait_for(asyncio.to_thread(_run, name, arguments), 50)
 
 
@@ -45,7 +45,7 @@ def _run(name: str, arguments: tuple[str, ...]) -> tuple[int | None, str]:
 
 
 async def run_in_subprocess(name: str, *arguments: str, **env: str) -> tuple[int | None, str]:
-    """Run an example as a person does, in a process of its own and in an empty environment."""
+    """Run an example in a separate process with an empty environment."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(EXAMPLES / name), *arguments),
         env={"PATH": os.environ["PATH"], **(env or dict([NOTHING_SET_UP]))},
@@ -112,7 +112,7 @@ async def test_the_stored_conversation_continues_in_the_next_run(tmp_path: Path)
 
 
 async def test_conversations_become_memories_over_months(tmp_path: Path) -> None:
-    for outcome in ("[done: 1 superseded, 1 cited]", "[done: 2 cited]"):  # told again, nothing changes
+    for outcome in ("[done: 1 superseded, 1 cited]", "[done: 2 cited]"):  # repeated facts change nothing
         code, output = await run("extraction.py", str(tmp_path / "diary.db"))
         assert code == 0, output
         assert outcome in output

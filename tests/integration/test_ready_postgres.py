@@ -1,4 +1,4 @@
-"""A database that tests share one after the other is as new for each of them, or is another one."""
+"""A database that tests share in sequence is empty for each of them, or is replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.servers.database_pool import Connection, DatabasePool
 
 @pytest.fixture
 def databases(prepared_databases: DatabasePool) -> Iterator[DatabasePool]:
-    """The run's own: what a test here does to a database must not be seen by any other test."""
+    """The pool of the run; these tests must not affect the databases of other tests."""
     yield prepared_databases
     with prepared_databases.lend() as url:
         assert rows(url) == 0
@@ -33,11 +33,11 @@ async def append_message(url: str) -> None:
     async with Tellback(url, embedder=None) as tb:
         log = tb.user("maya").conversations
         await log.append_user_message((await log.create("chat")).id, "Hello")
-        assert await tb.events.read()  # whoever reads events first gives them their positions
+        assert await tb.events.read()  # the first read assigns positions to events
 
 
 def used_sequences(url: str) -> list[str]:
-    """Sequences that have given a number."""
+    """Return the sequences that were used."""
     with psycopg.connect(url) as connection:
         found = connection.execute("SELECT sequencename::text FROM pg_sequences WHERE last_value IS NOT NULL")
         return [row[0] for row in found]

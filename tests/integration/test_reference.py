@@ -1,4 +1,4 @@
-"""What the reference says of the server is what the server has."""
+"""The reference of the server lists exactly its operations, errors and limits."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # not the checkout's code
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # exclude the checkout
     words = [str(part) for part in command]
     completed = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert completed.returncode == 0, completed.stdout + completed.stderr
@@ -42,7 +42,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The wheel, built from the source distribution, and the source distribution."""
+    """Build the source distribution, and the wheel from it."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ".")
     (wheel,) = folder.glob("*.whl")

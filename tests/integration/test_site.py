@@ -1,4 +1,4 @@
-"""The documentation's site: whole, strict, and alone. `make docs` builds the same."""
+"""The documentation site: complete, built without warnings, and self-contained. `make docs` builds the same site."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOADING = dict.fromkeys(("script", "img", "iframe", "source", "video", "audio", 
 
 
 def listed(entries: Any) -> Iterator[str]:
-    """The pages of a part of the navigation."""
+    """Yield the pages in a part of the navigation."""
     for entry in entries if isinstance(entries, list) else [entries]:
         if isinstance(entry, dict):
             for inner in entry.values():
@@ -45,7 +45,7 @@ def test_generated_pages_are_up_to_date(name: str) -> None:
 
 
 class ResourceParser(HTMLParser):
-    """Collects what a browser would fetch for the page, and the diagrams for which a script would be fetched."""
+    """Collects the resources that a browser would load, and the diagrams that would load a script."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def loaded(site: Path) -> Iterator[tuple[str, str]]:
 
 
 def documented(site: Path) -> set[str]:
-    """The names that the reference explains, of the inventory that it has for the sites of others."""
+    """Return the documented names from the inventory of the site."""
     head, packed = (site / "objects.inv").read_bytes().split(b"zlib.\n", 1)
     assert head.startswith(b"# Sphinx inventory version 2")
     return {line.partition(" ")[0] for line in zlib.decompress(packed).decode().splitlines()}
@@ -101,4 +101,4 @@ def test_the_site_builds_without_warnings_documents_every_name_and_loads_no_exte
     assert any("vegetarian" in item["text"] for item in index["items"])
     agents = (site / "reference/python/agent.html").read_text()
     assert "language-pycon" in agents  # examples are shown as code,
-    assert "<blockquote>" not in agents  # and not as what Markdown makes of a `>>>`
+    assert "<blockquote>" not in agents  # not as Markdown quotations

@@ -1,4 +1,4 @@
-"""Background tasks that end when they should, and work in a context of its own."""
+"""Background tasks that end correctly, and coroutines that run in a separate context."""
 
 from __future__ import annotations
 
@@ -155,11 +155,11 @@ async def test_events_of_a_stream_reach_the_listeners_of_its_reader() -> None:
 
 
 async def ignore_cancellation(log: list[str]) -> None:
-    """Does not hear its first cancellation, as with a driver that had its answer at that very moment."""
+    """Ignore the first cancellation, like a driver whose response arrives at that moment."""
     try:
         await asyncio.sleep(3600)
     except asyncio.CancelledError:
-        log.append("not heard")
+        log.append("ignored")
     try:
         await asyncio.sleep(3600)
     finally:
@@ -173,7 +173,7 @@ async def test_a_task_that_ignores_a_cancellation_is_cancelled_again() -> None:
     async with asyncio.timeout(30):
         await cancel_and_wait(task)
     assert task.cancelled()
-    assert log == ["not heard", "ended"]
+    assert log == ["ignored", "ended"]
 
 
 async def test_a_failed_task_is_awaited_without_a_warning() -> None:
@@ -201,5 +201,5 @@ async def test_closing_cancels_tasks_that_ignore_the_first_cancellation() -> Non
             await tasks.close()
     finally:
         concurrency.GRACE_SECONDS = grace
-    assert log == ["not heard", "ended"]
+    assert log == ["ignored", "ended"]
     assert tasks.names == []

@@ -37,7 +37,7 @@ def test_examples_in_docstrings_become_code_blocks(docstring: str, expected: str
 
 @cache
 def defined_names(path: Path) -> frozenset[str]:
-    """Functions, classes and constants of a module, and methods and fields as `Class.member`."""
+    """Return the functions, classes and constants of a module, and methods and fields as `Class.member`."""
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -55,7 +55,7 @@ def defined_names(path: Path) -> frozenset[str]:
 
 
 def is_defined(name: str, paths: list[Path]) -> bool:
-    """Whether a module defines a name: also a method without its class; `parse_*` matches a prefix."""
+    """Whether a module defines the name. A method may lack its class, and `parse_*` matches a prefix."""
     known = {known for path in paths for known in defined_names(path)}
     if name.endswith("*"):
         return any(each.startswith(name[:-1]) for each in known)
@@ -63,7 +63,7 @@ def is_defined(name: str, paths: list[Path]) -> bool:
 
 
 def named_paths(text: str) -> Iterator[tuple[str, list[tuple[str, Path | None]]]]:
-    """Each line with the paths in it and their locations; a bare file name is in the folder mentioned last."""
+    """Yield each line with its paths and their locations; a bare file name belongs to the last folder."""
     folder = SOURCE
     for line in text.splitlines():
         found: list[tuple[str, Path | None]] = []

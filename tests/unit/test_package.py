@@ -1,4 +1,4 @@
-"""What the package promises from outside: its names, its lightness."""
+"""The public surface of the package: its names, its errors, and light imports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UnknownModelError adapt_event create_message_event create_tool_event enter_route
 generate_state_id generate_tool_id make_usage merge_extracted run_loop_stream_messages session_data_to_state
 session_state_to_data with_providers
 """.split()  # noqa: SIM905
-"""Names that can be imported from the top as well, but belong to their modules."""
+"""Unlisted names that can also be imported from the top level."""
 
 MODULE_NAMES = {
     "tellback.admin": """
@@ -102,7 +102,7 @@ MODULE_NAMES = {
         AtomStatus CategoryKind Citation EntityType RecallHit RecallMode
     """,
 }
-"""What programs import from modules, besides what the top level has."""
+"""Public names that are imported from their modules."""
 
 CHAT_NAMES = """
 ModelBase Provider ReplyBuilder LoopStep builtin_providers check_budget count_tokens_heuristic detect_provider
@@ -151,7 +151,7 @@ def test_the_chat_package_has_all_its_names() -> None:
 
 def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(tellback.__file__).read_text())
-    [_, block] = [node for node in tree.body if isinstance(node, ast.If)]  # the first looks at Python's version
+    [_, block] = [node for node in tree.body if isinstance(node, ast.If)]  # the first lines check Python's version
     seen = {alias.name for node in ast.walk(block) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen == set(NAMES) - {"__version__"}
 
@@ -215,7 +215,7 @@ def test_the_error_tree_in_the_docstring_matches_the_classes() -> None:
 
 
 def test_every_public_error_is_defined_in_the_errors_module() -> None:
-    """One that the server answers a request with never leaves it."""
+    """Errors that the server only turns into responses are an exception."""
     root = Path(tellback.__file__).parent
     for path in root.rglob("*.py"):
         module = ".".join(("tellback", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")

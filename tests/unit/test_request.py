@@ -1,4 +1,4 @@
-"""What tools know of the request they serve, whichever way they run."""
+"""The request data that tools can read, for every kind of tool."""
 
 from __future__ import annotations
 

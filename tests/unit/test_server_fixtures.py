@@ -49,7 +49,7 @@ class Silent(Server):
 
     name = "Silent"
     start_seconds = 0.2
-    program = "import time; print('nobody asked', flush=True); time.sleep(60)"
+    program = "import time; print('started', flush=True); time.sleep(60)"
     content = False
     url = "silent:"
 
@@ -68,7 +68,7 @@ class Silent(Server):
 
     def probe(self) -> str:
         if not self.content:
-            raise NotReadyError("it says nothing")
+            raise NotReadyError("it does not respond")
         return "1.0"
 
 
@@ -96,7 +96,7 @@ def _starts(tmp_path: Path, kind: type[Silent]) -> int:
 
 
 def _is_gone(pid: int) -> bool:
-    """Whether the process has ended, even if it was not waited for."""
+    """Whether the process has ended, even if it is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -168,7 +168,7 @@ def test_the_shared_opensearch_answers_at_its_address(opensearch_url: str) -> No
 def test_a_server_that_never_answers_is_stopped_and_its_log_shown() -> None:
     server = Silent()
     try:
-        with pytest.raises(ServerFailedError, match=r"in 0 seconds: it says nothing(.|\n)*"):
+        with pytest.raises(ServerFailedError, match=r"in 0 seconds: it does not respond(.|\n)*"):
             server.start()
         assert _is_gone(server.pid)
     finally:

@@ -1,4 +1,4 @@
-"""What type checkers and editors know of the synchronous API and of the client."""
+"""The types of the synchronous API and of the client, as seen by type checkers and editors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_open_model_accepts_the_options_of_the_models() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_mypy_accepts_correct_programs_and_reports_wrong_ones() -> None:
-    """The programs assert types, and mark each line that must be an error: one that is not fails as well."""
+    """The programs assert types and mark each line that must be an error; a missing error fails as well."""
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "tests/typing"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (checked.stdout, checked.stderr, checked.returncode) == ("", "", 0)

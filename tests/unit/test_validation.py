@@ -1,4 +1,4 @@
-"""Messages about arguments: what is wrong, the value, and nothing that should stay secret."""
+"""Error messages about arguments contain the reason and the value, but no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans of the real parts: recall, jobs in a worker, tools in a turn, requests for vectors; and none at all."""
+"""Spans of real operations: recall, jobs in a worker, tools in a turn, requests for vectors; and no spans when off."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def parent(span: ReadableSpan) -> int | None:
     return None if span.parent is None else span.parent.span_id
 
 
-async def test_every_way_to_recall_is_a_span_that_counts_its_hits(
+async def test_every_recall_method_creates_a_span_with_its_hit_count(
     exporter: InMemorySpanExporter, provider: TracerProvider
 ) -> None:
     async with Tellback(":memory:", worker=False) as tb:
@@ -97,13 +97,13 @@ async def test_every_way_to_recall_is_a_span_that_counts_its_hits(
     assert not any("Lisbon" in span.to_json() for span in exporter.get_finished_spans())
 
 
-async def test_tools_of_a_turn_are_below_what_is_current(
+async def test_tool_spans_belong_to_the_trace_of_the_current_span(
     exporter: InMemorySpanExporter, provider: TracerProvider
 ) -> None:
     model = ScriptedModel([calls("weather", city="Lisbon"), says("Sunny.")])
 
     def weather(city: str) -> str:
-        """How the weather is."""
+        """Return the weather."""
         return "sunny"
 
     async with Tellback(":memory:", model=model, worker=False) as tb:
@@ -158,7 +158,7 @@ async def test_a_turn_is_one_trace_from_recall_to_the_answer(exporter: InMemoryS
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
+async def test_a_failed_model_call_marks_its_span_and_the_turn_span_as_errors(
     exporter: InMemorySpanExporter, streams: bool
 ) -> None:
     model = ScriptedModel([raises(ProviderOverloadedError("too busy"))])
@@ -176,7 +176,7 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
         assert attributes(span)["error.type"] == "ProviderOverloadedError"
 
 
-async def test_a_stream_that_is_closed_ends_its_spans(exporter: InMemorySpanExporter) -> None:
+async def test_closing_a_stream_ends_its_spans(exporter: InMemorySpanExporter) -> None:
     async with Tellback(":memory:", worker=False) as tb:
         maya = tb.user("maya")
         conversation = await maya.conversations.create("chat")
@@ -187,10 +187,10 @@ async def test_a_stream_that_is_closed_ends_its_spans(exporter: InMemorySpanExpo
     assert all(attributes(span)["tellback.cancelled"] for span in exporter.get_finished_spans())
 
 
-async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
+async def test_each_job_attempt_is_a_separate_trace(
     exporter: InMemorySpanExporter, provider: TracerProvider, store: Store
 ) -> None:
-    """Also where the worker was started within a span: that one is over when the next job comes."""
+    """A span that was current when the worker started is not the parent."""
     handler = ScriptedJobHandler(store)
 
     async def handle(job: Job) -> JobEnd | None:
@@ -219,7 +219,7 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
     assert attributes(model)["gen_ai.conversation.id"] == job.conversation_id
 
 
-async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemorySpanExporter) -> None:
+async def test_model_calls_of_an_extraction_are_children_of_its_job(exporter: InMemorySpanExporter) -> None:
     model = ScriptedModel([says("no JSON"), answers({"facts": [], "entities": []})])
     async with Tellback(":memory:", model=model, worker=QUICK_OPTIONS) as tb:
         memory, conversations = tb.user("maya").memory, tb.user("maya").conversations
@@ -240,7 +240,7 @@ async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemory
         assert "Porto" not in span.to_json()
 
 
-async def test_the_model_call_behind_a_summary_is_a_span(exporter: InMemorySpanExporter) -> None:
+async def test_the_model_call_of_a_summary_creates_a_span(exporter: InMemorySpanExporter) -> None:
     async with Tellback(":memory:", worker=False) as tb:
         conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
@@ -257,7 +257,7 @@ async def test_the_model_call_behind_a_summary_is_a_span(exporter: InMemorySpanE
     ("behaviour", "outcomes"),
     [("poison", ["retry", "retry", "failed"]), ("postponed", ["postponed", "postponed", "done"])],
 )
-async def test_each_attempt_says_what_came_of_it(
+async def test_each_job_span_contains_the_outcome_of_its_attempt(
     exporter: InMemorySpanExporter, store: Store, behaviour: str, outcomes: list[str]
 ) -> None:
     [space] = await make_spaces(store, 1)
@@ -274,7 +274,7 @@ async def test_each_attempt_says_what_came_of_it(
         assert "no good" not in span.to_json()
 
 
-async def test_a_job_that_is_put_back_is_no_error(exporter: InMemorySpanExporter, store: Store) -> None:
+async def test_the_span_of_a_job_that_is_put_back_is_not_an_error(exporter: InMemorySpanExporter, store: Store) -> None:
     [space] = await make_spaces(store, 1)
     handler = ScriptedJobHandler(store, holds=True)
     worker = open_worker(store, {KIND: handler}, options=QUICK_OPTIONS)
@@ -288,7 +288,7 @@ async def test_a_job_that_is_put_back_is_no_error(exporter: InMemorySpanExporter
     assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_a_request_for_vectors_is_a_span(exporter: InMemorySpanExporter) -> None:
+async def test_a_request_for_vectors_creates_a_span(exporter: InMemorySpanExporter) -> None:
     def answer(request: Request) -> Reply:
         if "secret" in request.body["input"]:
             return json_reply({"error": {"message": "secret"}}, status=400)
@@ -332,8 +332,8 @@ async def main() -> None:
     async with Tellback(":memory:", model=ScriptedModel([calls("add", x=1), says("2")]), worker=False) as tb:
         maya = tb.user("maya")
         space = await maya.memory.create_space("home")
-        talk = await maya.conversations.create("chat")
-        assert (await maya.conversations.run_turn(talk.id, user_text="1 + 1?", tools=[add])).text == "2"
+        conversation = await maya.conversations.create("chat")
+        assert (await maya.conversations.run_turn(conversation.id, user_text="1 + 1?", tools=[add])).text == "2"
         await maya.memory.recall_by_topic(space.id, "sums")
 
 asyncio.run(main())
@@ -354,12 +354,12 @@ telemetry.configure(capture_content=True)
 """
 
 
-def test_off_means_that_nothing_of_opentelemetry_is_loaded() -> None:
+def test_without_configuration_opentelemetry_is_not_loaded() -> None:
     code = f"{TURN}\nprint([name for name in sys.modules if name.partition('.')[0] == 'opentelemetry'])"
     assert run(code).strip() == "[]"
 
 
-def test_without_the_extra_everything_else_works() -> None:
+def test_tellback_works_without_opentelemetry() -> None:
     run(HIDDEN + TURN)
 
 
@@ -378,14 +378,14 @@ print(sorted({span.name for span in exporter.get_finished_spans()}))
 """
 
 
-def test_a_provider_that_the_application_sets_later_is_used() -> None:
+def test_a_provider_that_is_set_later_is_used() -> None:
     names = run(TURN + LATER)
     assert "execute_tool add" in names
     assert "recall BY_TOPIC" in names
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_turn_says_what_was_said_where_content_is_captured(
+async def test_a_turn_span_contains_messages_if_content_is_captured(
     exporter: InMemorySpanExporter, provider: TracerProvider, streams: bool
 ) -> None:
     telemetry.configure(tracer_provider=provider, capture_content=True)

@@ -1,4 +1,4 @@
-"""The benchmarks are programs, not a package: their modules are found in their folder."""
+"""Imports modules of the benchmarks, which are scripts and not a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bench/agent.py: its conversations lead where they should, and its goal is judged."""
+"""bench/agent.py: its conversations have the expected outcomes, and its goal is evaluated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ report = import_bench_module("agent_report")
 
 
 def import_worker_module(name: str) -> Any:
-    """Modules of workers find each other in their folder."""
+    """Import a worker module with its folder on the path, because workers import each other."""
     sys.path.insert(0, str(BENCH / "workers"))
     try:
         return import_module(name)

@@ -1,4 +1,4 @@
-"""Files with dialogues come with every sort of mistake; all sentences here are invented."""
+"""Reading dialogue files with many kinds of mistakes; all texts here are invented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the measures of recall mean, and what it is measured beside."""
+"""The recall measures and their baselines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_recall_is_the_share_of_evidence_in_the_first_results() -> None:
     recall = evidence.Recall()
     ranking = [id for id in SESSIONS if id not in ("D1:1", "D9:9")]
     recall.add(build_question("D1:2", "D2:3", "D3:3", "D1:1"), [*ranking, "D1:1"], SESSIONS)
-    # D1:2 is the first, D2:3 the fifth, D3:3 the eighth, and D1:1 the last of 36.
+    # Ranks: D1:2 is 1st, D2:3 is 5th, D3:3 is 8th, and D1:1 is last of 36.
     assert recall.summary()["turn"] == {"r5": 0.5, "r10": 0.75, "r20": 0.75}
 
 
@@ -35,7 +35,7 @@ def test_a_session_has_the_rank_of_its_best_turn() -> None:
     recall = evidence.Recall()
     best_first = [f"D{session}:1" for session in range(12, 0, -1)]
     recall.add(build_question("D3:3", "D2:2", "D3:2"), [*best_first, "D2:2", "D3:3"], SESSIONS)
-    # Of the sessions 2 and 3, the third is the tenth and the second the eleventh.
+    # Session 3 has rank 10, session 2 has rank 11.
     assert recall.summary()["session"] == {"r10": 0.5}
 
 

@@ -1,4 +1,4 @@
-"""Goals of bench/memory.py: which are met, and which peers they are held against."""
+"""The goals of bench/memory.py: which are met, and which peers are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans: what is on them, what never is, whose child they are, and that they are no trouble."""
+"""Spans: their attributes, their parents, the absence of message text, and tolerance of failures."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_turn_that_raises_ends_with_its_error(exporter: InMemorySpanExporter) 
 async def test_an_abandoned_span_is_closed_without_a_warning(
     exporter: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As the garbage collector closes what nobody awaits any more: from another context than it began in."""
+    """The garbage collector closes an abandoned coroutine in another context than the one it started in."""
 
     async def wait() -> None:
         with telemetry.turn_span():
@@ -360,11 +360,11 @@ async def test_content_is_captured_if_configured(exporter: InMemorySpanExporter)
 
 
 def unsayable() -> list[Message]:
-    raise ValueError("nobody can say what was said")
+    raise ValueError("the messages cannot be read")
 
 
 class Breaks:
-    """A tracer provider whose tracers work until they are used."""
+    """A tracer provider that fails on use."""
 
     def get_tracer(self, *args: Any) -> Any:
         raise ConnectionError("no tracer today")

@@ -1,4 +1,4 @@
-"""Conversations that are written down fail when they go another way."""
+"""A scripted dialogue fails when the conversation differs from the script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripted model fails when a conversation goes another way than written."""
+"""A scripted model fails when the conversation differs from the script."""
 
 from __future__ import annotations
 

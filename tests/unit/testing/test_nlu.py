@@ -1,4 +1,4 @@
-"""`understands`: what a script says of a message in the words of the flow, and what it refuses to make up."""
+"""`understands`: scripting the interpretation of a message in the terms of the flow, and rejecting unknown terms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def two_routes(first: str = "Tell the weather", second: str = "Book a table") ->
 
 
 async def read_turn(agent: Agent, reading: Any) -> dict[str, Any]:
-    """What the model says, as the agent gets it."""
+    """Return the answer of the model to the understanding request."""
     agent.model = model = ScriptedModel([reading, says("Well")])
     response = await agent.respond("…")
     assert model.remaining == 0
@@ -178,7 +178,7 @@ async def test_a_field_may_have_the_name_of_an_argument() -> None:
 
 
 async def route_of_reading(agent: Agent, reading: Any) -> str:
-    """The id of the route that was understood."""
+    """Return the id of the understood route."""
     agent.model = ScriptedModel([reading, says("Well")])
     response = await agent.respond("…")
     assert response.route is not None

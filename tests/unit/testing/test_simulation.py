@@ -1,4 +1,4 @@
-"""A model that goes by rules, and a user who is simulated."""
+"""The rule-based flow model and the simulated user."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_the_flow_model_reads_every_value_that_a_simulated_user_writes(note: str
     result = asyncio.run(simulate(agent, SimulatedUser("Hello", facts, patience=1), 4))
     try:
         expected = {name: route.schema.check(name, value) for name, value in facts.items()}
-    except InvalidValue:  # such as a note of blanks
+    except InvalidValue:  # for example a blank note
         return
     assert result.session.extracted == expected
 

@@ -1,4 +1,4 @@
-"""Blocks, ids, moments and the summary without a model."""
+"""Blocks, ids, datetimes and extractive summaries."""
 
 from __future__ import annotations
 
