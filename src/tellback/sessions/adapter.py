@@ -77,6 +77,7 @@ class PersistenceAdapter(Protocol):
     and in UTC. The adapter returns exactly equal values, with times to the microsecond. Every method checks ids:
     anything but a string raises `InvalidArgumentError`. An unreachable database raises `StoreUnavailableError`; the
     adapter reconnects when it is back. Use before `initialize` raises `StoreClosedError`.
+
     >>> from tellback.sessions import InMemoryAdapter
     >>> isinstance(InMemoryAdapter(), PersistenceAdapter)
     True
