@@ -32,8 +32,7 @@ EVENT_RANGE = 500_000
 
 CONVERSATION_TABLES = ("messages", "conversations")
 SPACE_TABLES = ("atom_vectors", "atom_entities", "atom_validity_ends", "atoms", "entity_names", "entities", "spaces")
-"""The tables to delete for each conversation and space, children before parents. Each has a statement
-`erase_<table>`."""
+"""The tables of each conversation and space, children before parents. Statements `erase_<table>` delete their rows."""
 
 ERASED_TABLES = (
     *CONVERSATION_TABLES,
