@@ -59,7 +59,7 @@ async def test_a_citation_link_opens_the_middle_of_a_long_conversation(site: Sit
 
     await page.goto(site.at("/conversations", user="maya-v2", id=conversation.id))
     await expect(page.get_by_text("Line 150.")).to_be_visible()
-    await page.goto(site.at("/conversations", user="maya-v2", id=conversation.id, message="msg_of_nobody"))
+    await page.goto(site.at("/conversations", user="maya-v2", id=conversation.id, message="msg_unknown"))
     await expect(page.get_by_role("alert")).to_contain_text("not in this conversation")
 
 

@@ -44,10 +44,10 @@ async def test_a_failed_job_shows_its_error_and_succeeds_when_it_runs_again(page
     async with serve_site(store, "--extractor", "verbatim") as site:
         job = page.get_by_role("article")
         everyone_checkbox = page.get_by_text("All users of this app")
-        await log_in(page, site, mayas, "/jobs", user="nobody")
+        await log_in(page, site, mayas, "/jobs", user="new-user")
         await expect(job).to_contain_text("RuntimeError: the server's log has the reason")
         await expect(everyone_checkbox).to_be_hidden()
-        await log_in(page, site, admins, "/jobs", user="nobody")
+        await log_in(page, site, admins, "/jobs", user="new-user")
         await expect(page.get_by_text("No jobs yet.")).to_be_visible()
         await check_layout(page, "jobs-empty")
         await everyone_checkbox.click()

@@ -87,7 +87,7 @@ def test_only_agents_that_need_just_a_message_are_listed() -> None:
     assert isinstance(create_backend(context, None), ModelBackend)
     assert isinstance(create_backend(context, "Wanda"), RouteBackend)
     assert isinstance(create_backend(context, "renamed"), SpecBackend)
-    for name in ("toned", "nobody"):
+    for name in ("toned", "unknown"):
         with pytest.raises(NotFoundError):
             create_backend(context, name)
 

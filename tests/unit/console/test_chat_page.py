@@ -31,7 +31,7 @@ class SlowBackend(ChatBackend):
         return ChatHistory()
 
     async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> ReplyStream:
-        assert text is not None, "nothing is asked"
+        assert text is not None, "no approvals are expected"
         self.sent.append(text)
         yield TextDelta("Well, ")
         await self.may_continue.wait()
