@@ -48,6 +48,8 @@ from tellback.errors import MissingExtraError, UnknownModelError
         ("openai/gpt-5", "openrouter"),
         ("anthropic/claude-sonnet-4-5", "openrouter"),
         ("openrouter/auto", "openrouter"),
+        ("qwen/model.gguf", "local"),
+        ("ollama/model.gguf", "local"),
     ],
 )
 def test_names_find_their_provider(model: str, provider: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tellback.chat import ProviderRegistration, prefix_detector, with_providers
+from tellback.chat.registry import BuiltinProvider, Embeddings
 from tellback.embed import FunctionEmbedder, StaticEmbedder, resolve_embedder
+from tellback.embed.providers import open_embedder
 from tellback.errors import ConfigurationError
 
 
@@ -53,6 +56,20 @@ ACME = ProviderRegistration("acme", prefix_detector("acme-"), "Acme", embed_fn=a
 )
 def test_a_name_resolves_to_its_embedder(value: str, name: str) -> None:
     assert resolve(value).name == name
+
+
+def test_a_declared_provider_needs_no_embedder_class() -> None:
+    host = BuiltinProvider(
+        "host",
+        "Host",
+        prefix_detector("host/"),
+        "host/...",
+        base_url="http://host/v1",
+        embeddings=Embeddings({"m": 64}),
+    )
+    assert open_embedder(host, "m").name == "host/m-64"
+    with pytest.raises(ConfigurationError, match="Host has no embedding models"):
+        open_embedder(replace(host, embeddings=None), "m")
 
 
 def test_none_resolves_to_none() -> None:
