@@ -43,6 +43,13 @@ async def test_the_sample_user_is_added_once_with_citations_history_and_linked_e
         }
 
 
+async def test_a_chat_with_the_sample_user_recalls_the_sample_memories() -> None:
+    async with Tellback(":memory:") as tb:
+        await load_sample(tb)
+        reply = await tb.user(SAMPLE_USER).chat("What can I cook for Ana?")
+        assert "Ana, Maya's sister, is allergic to nuts." in reply.text
+
+
 @pytest.mark.parametrize("user", [SAMPLE_USER, "ana"])
 async def test_a_store_with_conversations_gets_no_sample_user(user: str) -> None:
     async with Tellback(":memory:") as tb:
