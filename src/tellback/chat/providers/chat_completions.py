@@ -1,6 +1,6 @@
 """OpenAI's chat completions, through the `openai` SDK, for OpenAI and the many hosts with the same API.
 
-`OpenAIModel` is the model class, `OpenAIDialect` describes how hosts differ. A host without code of its own gets its
+`OpenAIModel` is the model class, `OpenAIDialect` describes how hosts differ. A host without a model class gets its
 class from `create_model_class`.
 """
 
@@ -628,7 +628,7 @@ class CompatibleModel(OpenAIModel):
 
 
 def create_model_class(declared: BuiltinProvider) -> type[OpenAIModel]:
-    """Create the model class of a host with OpenAI's API that has no class of its own."""
+    """Create the model class of a host with OpenAI's API that declares no model class."""
 
     class HostModel(OpenAIModel):
         declaration = declared

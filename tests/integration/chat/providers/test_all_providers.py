@@ -43,7 +43,7 @@ async def collect(model: ProviderModel, *args: Any, **kwargs: Any) -> list[Any]:
 
 async def collect_into(seen: list[Any], model: ProviderModel, *args: Any) -> None:
     async for delta in model.stream(*args):
-        seen.append(delta)  # noqa: PERF401 - what came before a failure must be kept
+        seen.append(delta)  # noqa: PERF401 - deltas before a failure must stay in the list
 
 
 async def test_a_plain_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
@@ -300,7 +300,7 @@ def broken_reply(vendor: Vendor, breakage: str, text: str) -> Reply:
 
 
 @pytest.mark.parametrize("breakage", BROKEN)
-@pytest.mark.parametrize("continuation", ["ld!", "Hello world!"], ids=["goes on", "starts over"])
+@pytest.mark.parametrize("continuation", ["ld!", "Hello world!"], ids=["continues", "starts again"])
 async def test_a_backup_after_partial_output_never_repeats_text(
     vendor: Vendor, wire: FakeHttpServer, breakage: str, continuation: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""`XaiModel`: a class only because it is public; a host without code of its own needs none."""
+"""`XaiModel`, which is a public name; other hosts with OpenAI's API need no class."""
 
 from __future__ import annotations
 
