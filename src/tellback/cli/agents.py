@@ -39,7 +39,7 @@ def check(
 ) -> None:
     """Validate agents and print a summary of each. Exits with 1 if an agent is invalid.
 
-    A source is a JSON or YAML agent spec, a folder of specs, or an agent in a Python module, written module:attribute.
+    SOURCES can be JSON or YAML files of agents, folders of them, or agents in Python modules, written module:attribute.
     """
     from tellback.agent_sources import find_agents
     from tellback.app import Tellback

@@ -367,7 +367,7 @@ def chat(
     message: Annotated[
         str | None,
         typer.Argument(
-            help="Message to send. - reads one message from standard input. Without a message, chat interactively.",
+            help="Message to send; - reads it from standard input. Without a message, the chat is interactive.",
             show_default=False,
         ),
     ] = None,
@@ -384,7 +384,7 @@ def chat(
     ] = None,
     argument: Annotated[
         list[str] | None,
-        typer.Option("--argument", metavar="NAME=VALUE", help="Argument of an agent spec."),
+        typer.Option("--argument", metavar="NAME=VALUE", help="Argument of the agent in the JSON or YAML file."),
     ] = None,
     space: Annotated[str, typer.Option("--space", "-s", help="Name of the memory space.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the conversation.")] = "chat",
@@ -396,7 +396,7 @@ def chat(
     Continues the open conversation, if there is one. Type /help in the chat for its commands, such as /memory, /why
     and /close. Memories are extracted when the conversation is closed.
 
-    With a message argument or piped input (one message per line), print the answers and exit.
+    If you pass a message, or pipe a file with one message per line, the command prints the answers and exits.
     """
     if new and conversation is not None:
         raise typer.BadParameter("--new and --conversation cannot be used together.")

@@ -121,7 +121,7 @@ def close(
 ) -> None:
     """Close a conversation and extract memories from it.
 
-    The model extracts the memories. Without a model, every message is stored verbatim as a memory.
+    The model extracts the memories. Without a model, every message becomes a memory, word for word.
     """
 
     async def close_and_wait() -> tuple[Conversation, bool, str]:

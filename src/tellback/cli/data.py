@@ -70,7 +70,7 @@ def import_command(
     """Import chats from ChatGPT, Claude or JSON Lines, and extract memories from them.
 
     Messages keep their original times. Importing again adds only new chats and messages. Extraction takes one or two
-    model calls per chat; with --model offline, or without a model, every message is stored verbatim as a memory.
+    model calls per chat; with --model offline, or without a model, every message becomes a memory, word for word.
     """
     with report_errors():
         options = _store_options(model, needs_model=not (no_extract or dry_run))
@@ -120,7 +120,7 @@ def _store_options(model: str | None, *, needs_model: bool) -> dict[str, Any]:
         return {}
     choice = resolve_model(model)
     if choice.is_offline:
-        print_line("No model is set up: every message is stored verbatim as a memory.", stderr=True)
+        print_line("No model is set up: every message becomes a memory, word for word.", stderr=True)
     else:
         print_line(f"Extracting memories with {choice.name}.", stderr=True)
     extractor = "verbatim" if choice.is_offline else None
@@ -159,8 +159,8 @@ def export(
 ) -> None:
     """Export all data of a user: conversations, memories, jobs, costs and API keys.
 
-    The file appears only when it is complete, and only its owner can read it. With --to, --json prints the counts as
-    JSON.
+    The file appears only when it is complete, and only its owner can read it. With --to, --json prints the numbers of
+    rows as JSON.
     """
     prints_to_terminal = to is None and _is_terminal()
     if prints_to_terminal and format == "zip":

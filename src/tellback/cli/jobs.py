@@ -117,9 +117,9 @@ def drain(
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Run all jobs that are due, of all users, and exit. Exits with 1 if jobs of this user have failed.
+    """Run all waiting jobs of all users, and exit. The exit code is 1 if jobs of this user have failed.
 
-    The model extracts the memories. Without a model, every message is stored verbatim as a memory.
+    The model extracts the memories. Without a model, every message becomes a memory, word for word.
     """
 
     async def run_due_jobs() -> None:
@@ -143,9 +143,10 @@ def worker(
     ] = None,
     prompts: Annotated[Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="Folder with custom prompts.")] = None,
     close_stale_after: Annotated[
-        float | None, typer.Option(min=0, help="Close conversations inactive for this many hours.")
+        float | None,
+        typer.Option(min=0, help="Close conversations without messages for these hours. Default: never."),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Exit when no job is due, with 1 if jobs failed.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when no job waits; code 1 if jobs failed.")] = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Run background jobs: extract memories, refresh summaries and detect patterns.

@@ -47,15 +47,15 @@ def _parse_expiry(text: str) -> datetime | timedelta:
 )
 def create(
     url: RequiredUrlOption,
-    role: Annotated[ApiKeyRole, typer.Option(help="Access to one user, all users of the app, or admin.")] = "app",
+    role: Annotated[ApiKeyRole, typer.Option(help="user: one user; app: all users; admin: also management.")] = "app",
     tenant: Annotated[str, typer.Option(help="Tenant of the key.")] = "default",
     app_id: Annotated[str, typer.Option("--app", help="App of the key.")] = "default",
     user: Annotated[str | None, typer.Option(help="User of the key; required with --role user.")] = None,
-    name: Annotated[str, typer.Option(help="Name of the key, for your reference.")] = "",
+    name: Annotated[str, typer.Option(help="A name by which you recognize the key.")] = "",
     expires: Annotated[
         datetime | None,
         typer.Option(
-            parser=_parse_expiry, metavar="90d|2027-01-01", help="When the key expires: a duration or a date."
+            parser=_parse_expiry, metavar="90d|2027-01-01", help="When the key expires, such as 90d or 2027-01-01."
         ),
     ] = None,
     rate_limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of requests per minute.")] = None,

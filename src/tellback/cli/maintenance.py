@@ -68,8 +68,8 @@ def doctor(
 ) -> None:
     """Check this installation: Python, extras, store, models, embedder and port. Changes nothing.
 
-    "off" means optional and not set up, "warn" means limited, and "fail" means that it will not work. Exits with 1 if
-    a check fails. API keys are never printed.
+    "off" means optional and not set up, "warn" means that it works with limits, and "fail" means that it does not work.
+    The exit code is 1 if a check fails. API keys are never printed.
     """
     from tellback.cli.diagnostics import run_checks
 
@@ -148,7 +148,7 @@ def bench(
     ] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Benchmark this installation: import, append, turn and recall. Takes some seconds and leaves no files behind.
+    """Measure the speed of importing, adding messages, turns and recall. Takes some seconds and leaves no files behind.
 
     The turn uses a fake model that answers immediately, so it measures only Tellback's own time. CPU is the time of
     all threads.

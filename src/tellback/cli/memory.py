@@ -74,7 +74,7 @@ def _parse_category(text: str) -> Category:
 CategoriesOption = Annotated[list[str] | None, typer.Option("--category", "-c", help="Only memories of this category.")]
 AtomIdArgument = Annotated[str, typer.Argument(help="Atom id, as shown by `tellback atoms list`.", show_default=False)]
 ImportanceOption = Annotated[
-    int | None, typer.Option("--importance", min=1, max=5, help="Importance from 1 to 5; facts have 3.")
+    int | None, typer.Option("--importance", min=1, max=5, help="Importance from 1 to 5. Default: 3.")
 ]
 ValidFromOption = Annotated[datetime | None, time_option("--from", "When it became true. Default: now.")]
 CategoryOption = Annotated[
@@ -84,7 +84,7 @@ CategoryOption = Annotated[
         "-c",
         parser=_parse_category,
         metavar="<str>",
-        help="fact, rule, intention, episode or preference, or name:kind for a custom category.",
+        help="fact, rule, intention, episode, preference, or your own category as name:kind, such as diet:fact.",
     ),
 ]
 EntityTypeName = Literal["person", "organization", "place", "object", "concept", "event", "agreement"]
@@ -195,14 +195,14 @@ def timeline(
     ] = None,
     since: Annotated[datetime | None, time_option("--from", "Start of the period.")] = None,
     until: Annotated[datetime | None, time_option("--to", "End of the period.", parse_period_end)] = None,
-    current: Annotated[bool, typer.Option("--current", help="Exclude superseded memories.")] = False,
+    current: Annotated[bool, typer.Option("--current", help="Exclude superseded (replaced) memories.")] = False,
     category: CategoriesOption = None,
     space: SpaceOption = None,
     limit: LimitOption = 20,
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Show memories by validity date, oldest first, including superseded ones."""
+    """Show memories in the order in which they became true, including superseded (replaced) ones."""
     if since is not None and until is not None and since > until:
         raise typer.BadParameter(f"--from ({since:%Y-%m-%d %H:%M}) is later than --to ({until:%Y-%m-%d %H:%M}).")
 
@@ -434,7 +434,7 @@ async def merge(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Merge a duplicate entity into another. All memories of both then belong to the first."""
+    """Merge a duplicate entity (ALIAS) into another (CANONICAL), which then has the memories of both."""
     first, second = await _find_entity(user, canonical, space), await _find_entity(user, alias, space)
     merged = await user.memory.merge_entities(first.id, second.id)
     aliases = ", ".join(merged.aliases)

@@ -68,7 +68,7 @@ ModelOption = Annotated[
         "--model",
         "-m",
         envvar="TELLBACK_MODEL",
-        help="Model name, path of a .gguf file, or offline. Default: the best model that is set up.",
+        help="Model name, path of a .gguf file, or the word offline. Default: the first available model.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -97,8 +97,8 @@ def serve(
 ) -> None:
     """Start the HTTP server: REST, streaming, an OpenAI-compatible API, MCP and a web console.
 
-    Every option can also be set in the environment: TELLBACK_URL, TELLBACK_PORT and so on. List items are separated
-    by spaces there.
+    Every option can also be set in the environment: TELLBACK_URL, TELLBACK_PORT and so on. Separate several
+    values of one variable with spaces.
     """
     try:
         options = ServeOptions(
@@ -271,7 +271,7 @@ def mcp(
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer only tools that change nothing.")] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Serve one user's memory as an MCP server on standard input and output.
+    """Start an MCP server for the memory of one user, on standard input and output.
 
     For MCP clients that start the server themselves, such as desktop assistants and editors.
     """

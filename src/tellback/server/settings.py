@@ -184,12 +184,12 @@ class ServerSettings:
     models: tuple[str, ...] = _setting((), "An additional model that callers may request.", "allow-model")
     cors_origins: tuple[str, ...] = _setting((), "An origin whose web pages may call the API.", "cors-origin")
     allowed_hosts: tuple[str, ...] = _setting((), "A host name that requests may use.", "allowed-host")
-    rate_limit: int | None = _setting(600, "Requests per minute for each credential; 0 means no limit.", min=0)
+    rate_limit: int | None = _setting(600, "Requests per minute for each key or token; 0 means no limit.", min=0)
     failure_limit: int | None = _setting(
         60, "Failed authentication attempts per minute for each address; 0 means no limit.", min=0
     )
     concurrency: int | None = _setting(
-        100, "Simultaneous requests and streams per credential and process; 0 means no limit.", min=0
+        100, "Simultaneous requests and streams of each key or token in a process; 0 means no limit.", min=0
     )
     body_bytes: int = _setting(4_000_000, "The maximum size of a request body, in bytes.", min=1)
     text_length: int = _setting(200_000, "The maximum length of a text, in characters.", min=1)
