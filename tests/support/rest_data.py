@@ -96,11 +96,11 @@ async def create_sample_data(tb: Tellback, user: User, word: str) -> SampleData:
     """Create one object of every kind, with `word` in all texts."""
     conversations, memory, scope = user.conversations, user.memory, user.scope
     number = crc32(word.encode())
-    conversation = await conversations.create("talks", f"{word} title", f"talk-{number}", {"source": word})
+    conversation = await conversations.create("support", f"{word} title", f"talk-{number}", {"source": word})
     message = await conversations.append_user_message(conversation.id, f"{word} said", idempotency_key=f"{word}-key")
     await conversations.append_assistant_turn(conversation.id, f"{word} answered")
     closed = await conversations.create(f"{word}-closed", f"{word} closed")
-    await conversations.append_user_message(closed.id, f"{word} is over")
+    await conversations.append_user_message(closed.id, f"{word} goodbye")
     await conversations.close(closed.id)
     space = await memory.create_space(f"{word} space", {"about": word})
     ann = await memory.create_entity(space.id, "PERSON", f"{word} Ann", f"{word} friend", {"k": word})

@@ -72,7 +72,7 @@ BODIES: dict[str, Any] = {
     "create_chat_completion": {"model": "tellback", "messages": [{"role": "user", "content": "Hello"}]},
 }
 QUERIES: dict[str, dict[str, str]] = {
-    "find_conversation": {"namespace": "talks", "sessionId": "$talk"},
+    "find_conversation": {"namespace": "support", "sessionId": "$talk"},
     "find_entity_by_name": {"name": "$word Ann"},
     "list_jobs": {"conversationId": "$closed"},
     "list_everyones_jobs": {"conversationId": "$closed"},

@@ -170,7 +170,7 @@ def is_wrong(case: Case, location: ParameterLocation) -> bool:
 def real_names(path: str, sample_data: SampleData) -> dict[str, str]:
     """Return the value at a path of names, if it exists."""
     if path == "/ai-conversations/open":
-        return {"namespace": "talks", "sessionId": sample_data.ids["talk"]}
+        return {"namespace": "support", "sessionId": sample_data.ids["talk"]}
     return {"name": f"{sample_data.word} Ann"} if path.endswith("/by-name") else {}
 
 

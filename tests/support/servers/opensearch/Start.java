@@ -1,6 +1,6 @@
 import org.codelibs.opensearch.runner.OpenSearchRunner;
 
-/** One node on exactly the port it is told: the runner's own main looks for another below 9300, and hides why it failed. */
+/** Starts one node on exactly the given port. The runner's own main picks another port below 9300 and hides errors. */
 class Start {
     public static void main(String[] arguments) throws Exception {
         OpenSearchRunner runner = new OpenSearchRunner();
@@ -12,7 +12,7 @@ class Start {
             Runtime.getRuntime().halt(1);
         }
         Runtime.getRuntime().addShutdownHook(new Thread(() -> close(runner)));
-        Thread.currentThread().join(); // the node's own threads do not keep Java alive
+        Thread.currentThread().join(); // the node's threads do not keep the JVM running
     }
 
     private static void close(OpenSearchRunner runner) {

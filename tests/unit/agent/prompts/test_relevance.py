@@ -76,7 +76,7 @@ Call in sick | Record sick leave | an employee is ill and cannot work | first da
 Expense report | Pay back what an employee spent | an employee files expenses | amount, receipt, cost center
 Speak to a person | Hand over to a human agent | the user asks for a human; is angry; complains | topic
 """)  # noqa: E501
-"""Title, description, conditions, fields."""
+"""Rows of title, description, conditions and fields."""
 
 UTTERANCES = _rows("""
 plain | I'd like to book a flight to Rome for two people in May | Book a flight
@@ -150,55 +150,55 @@ foreign | Je veux annuler mon abonnement | Cancel a subscription
 foreign | J'ai eu un accident de voiture | Report an accident
 foreign | Je cherche une chambre d'hôtel à Paris | Book a hotel room
 foreign | Je souhaite renvoyer cet article | Return an item
-of all sorts | are there any seats to Athens next weekend | Book a flight
-of all sorts | my meeting got postponed so I need a later departure | Change a flight booking
-of all sorts | is it possible to choose a window seat before I get to the airport | Online check-in
-of all sorts | my backpack was ripped on the conveyor | Lost luggage
-of all sorts | we need somewhere to sleep in Vienna for the weekend | Book a hotel room
-of all sorts | I need wheels at the airport for a week | Rent a car
-of all sorts | can I pay with my miles | Frequent flyer points
-of all sorts | the courier said today but nobody rang | Track an order
-of all sorts | I changed my mind about the jacket, want my money back | Return an item
-of all sorts | I need it in blue and one number smaller | Exchange for another size
-of all sorts | half of the glasses were in pieces | Damaged delivery
-of all sorts | I typed the wrong street when ordering | Change the delivery address
-of all sorts | what would you give a ten year old who likes science? | Product advice
-of all sorts | got a present coupon from my aunt, how do I use it | Redeem a voucher
-of all sorts | the blender won't turn on any more, bought it in spring | Warranty repair
-of all sorts | I'd like to start banking with you | Open a bank account
-of all sorts | freeze my visa right now please | Block a card
-of all sorts | the cash machine says my code is wrong | Card PIN
-of all sorts | wire the rent to my landlord | Transfer money
-of all sorts | somebody bought things with my card in Brazil | Dispute a transaction
-of all sorts | need financing for a new kitchen | Apply for a loan
-of all sorts | how much down payment do I need for an apartment | Mortgage advice
-of all sorts | list of everything I spent in March | Account statement
-of all sorts | I'm moving to a different bank, shut everything down | Close an account
-of all sorts | I need some yen for my holiday | Exchange rates
-of all sorts | I bumped into a parked van | Report an accident
-of all sorts | burglars broke into our flat last night | Home insurance claim
-of all sorts | how much would it be to insure a Golf for my 18 year old son | Insurance quote
-of all sorts | after the divorce my ex should not inherit the life policy | Change the beneficiary
-of all sorts | I run out of gigabytes every month | Mobile plan upgrade
-of all sorts | router blinks red, nothing loads | Internet outage
-of all sorts | do I pay extra for texting in the USA | Roaming
-of all sorts | I'm coming from Vodafone, can I keep my old number | Port a phone number
-of all sorts | you charged me twice | Invoice question
-of all sorts | can't pay it all at once this month | Payment plan
-of all sorts | my visa expired, here is the new one | Update payment details
-of all sorts | I don't want the premium membership anymore | Cancel a subscription
-of all sorts | forgot my login | Reset a password
-of all sorts | gdpr request, wipe my profile | Delete personal data
-of all sorts | my knee hurts, is Dr. Lopez free this week | Book a doctor's appointment
-of all sorts | need more insulin | Renew a prescription
-of all sorts | are my lab values back yet | Test results
-of all sorts | we'd like to have dinner at your place on Saturday, six of us | Reserve a table
-of all sorts | one large margherita and a coke for pick up | Order food
-of all sorts | I'm coeliac, what can I eat | Allergies and diets
-of all sorts | may I be away from the 3rd to the 10th of July | Request leave
-of all sorts | I'm not feeling well, won't come to the office today | Call in sick
-of all sorts | I paid for the client lunch myself, how do I get reimbursed | Expense report
-of all sorts | stop the robot talk, give me somebody real | Speak to a person
+mixed | are there any seats to Athens next weekend | Book a flight
+mixed | my meeting got postponed so I need a later departure | Change a flight booking
+mixed | is it possible to choose a window seat before I get to the airport | Online check-in
+mixed | my backpack was ripped on the conveyor | Lost luggage
+mixed | we need somewhere to sleep in Vienna for the weekend | Book a hotel room
+mixed | I need wheels at the airport for a week | Rent a car
+mixed | can I pay with my miles | Frequent flyer points
+mixed | the courier said today but nobody rang | Track an order
+mixed | I changed my mind about the jacket, want my money back | Return an item
+mixed | I need it in blue and one number smaller | Exchange for another size
+mixed | half of the glasses were in pieces | Damaged delivery
+mixed | I typed the wrong street when ordering | Change the delivery address
+mixed | what would you give a ten year old who likes science? | Product advice
+mixed | got a present coupon from my aunt, how do I use it | Redeem a voucher
+mixed | the blender won't turn on any more, bought it in spring | Warranty repair
+mixed | I'd like to start banking with you | Open a bank account
+mixed | freeze my visa right now please | Block a card
+mixed | the cash machine says my code is wrong | Card PIN
+mixed | wire the rent to my landlord | Transfer money
+mixed | somebody bought things with my card in Brazil | Dispute a transaction
+mixed | need financing for a new kitchen | Apply for a loan
+mixed | how much down payment do I need for an apartment | Mortgage advice
+mixed | list of everything I spent in March | Account statement
+mixed | I'm moving to a different bank, shut everything down | Close an account
+mixed | I need some yen for my holiday | Exchange rates
+mixed | I bumped into a parked van | Report an accident
+mixed | burglars broke into our flat last night | Home insurance claim
+mixed | how much would it be to insure a Golf for my 18 year old son | Insurance quote
+mixed | after the divorce my ex should not inherit the life policy | Change the beneficiary
+mixed | I run out of gigabytes every month | Mobile plan upgrade
+mixed | router blinks red, nothing loads | Internet outage
+mixed | do I pay extra for texting in the USA | Roaming
+mixed | I'm coming from Vodafone, can I keep my old number | Port a phone number
+mixed | you charged me twice | Invoice question
+mixed | can't pay it all at once this month | Payment plan
+mixed | my visa expired, here is the new one | Update payment details
+mixed | I don't want the premium membership anymore | Cancel a subscription
+mixed | forgot my login | Reset a password
+mixed | gdpr request, wipe my profile | Delete personal data
+mixed | my knee hurts, is Dr. Lopez free this week | Book a doctor's appointment
+mixed | need more insulin | Renew a prescription
+mixed | are my lab values back yet | Test results
+mixed | we'd like to have dinner at your place on Saturday, six of us | Reserve a table
+mixed | one large margherita and a coke for pick up | Order food
+mixed | I'm coeliac, what can I eat | Allergies and diets
+mixed | may I be away from the 3rd to the 10th of July | Request leave
+mixed | I'm not feeling well, won't come to the office today | Call in sick
+mixed | I paid for the client lunch myself, how do I get reimbursed | Expense report
+mixed | stop the robot talk, give me somebody real | Speak to a person
 misspelled | i wnat to bok a fligth to paris | Book a flight
 misspelled | cancle my subscripton | Cancel a subscription
 misspelled | pasword fogotten | Reset a password
@@ -263,7 +263,7 @@ def _texts(routes: Sequence[Sequence[str]]) -> list[str]:
 def _count_found(
     rank: Rank, routes: Sequence[Sequence[str]], query: Sequence[Sequence[str]]
 ) -> dict[str, tuple[int, int]]:
-    """By kind, how many messages have their route among the first 6, and among the first 24."""
+    """Return, by kind, the numbers of messages whose route is in the first 6 and in the first 24."""
     titles = [route[0] for route in routes]
     places: dict[str, list[int]] = defaultdict(list)
     for kind, text, title in query:
@@ -289,7 +289,7 @@ def no_bundled_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static, "load_weights", fail)
 
 
-def test_messages_of_kind_no_word_in_common_share_no_word_with_their_route() -> None:
+def test_only_plain_messages_share_words_with_their_route() -> None:
     texts = dict(zip([route[0] for route in ROUTES], _texts(ROUTES), strict=True))
     for kind, query, title in UTTERANCES:
         common = {word.term for word in extract_words(query)} & {word.term for word in extract_words(texts[title])}
@@ -302,7 +302,7 @@ def test_the_right_route_is_ranked_among_the_first() -> None:
         "plain": (24, 24),
         "no word in common": (28, 32),
         "foreign": (7, 12),
-        "of all sorts": (41, 48),
+        "mixed": (41, 48),
         "misspelled": (7, 8),
     }
     assert _reaches(found, minimum), found
