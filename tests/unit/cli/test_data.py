@@ -163,9 +163,7 @@ def test_delete_without_input_for_the_confirmation_deletes_nothing(cli: Cli, as_
 def test_failed_exports_report_the_cause(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
     store_conversation("I moved to Lisbon.")
     assert "User 'may' has no data. Check --user" in error_output("export", "--user", "may")
-    assert "'maya.txt' ends neither in .json nor in .zip" in error_output(
-        "export", "--user", "maya", "--to", "maya.txt"
-    )
+    assert "'maya.txt' does not end in .json or .zip" in error_output("export", "--user", "maya", "--to", "maya.txt")
     assert "No such file or directory" in error_output("export", "--user", "maya", "--to", "no/such/maya.json")
 
     def refuse(*_: object, **__: object) -> NoReturn:
