@@ -512,7 +512,7 @@ async def test_a_call_truncated_by_the_output_limit_does_not_run(
     assert result.steps[0].reply.stop_reason == "max_tokens"
     assert [call.name for call in result.steps[0].reply.tool_calls] == ["wipe"]
     assert wiped == []
-    assert "not a whole JSON object" in str(wire.last.body)
+    assert "not a valid JSON object" in str(wire.last.body)
     assert result.text == "Sorry."
 
 
