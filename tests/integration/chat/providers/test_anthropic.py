@@ -311,7 +311,7 @@ async def test_invalid_tool_arguments_become_an_error_result(wire: FakeHttpServe
         result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Go")
     sent = wire.last.body["messages"][-1]["content"][0]
     assert sent["is_error"] is True
-    assert "not a whole JSON object" in sent["content"]
+    assert "not a valid JSON object" in sent["content"]
     assert result.text == "Sorry."
 
 
