@@ -323,7 +323,7 @@ async def test_a_request_with_the_same_idempotency_key_gets_the_same_answer() ->
             first = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
             repeated = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
             streamed_reply = await _ask(client, [user("Pay it.")], True, user="maya", extra_headers=key)
-            with pytest.raises(openai.BadRequestError, match="used for another request"):
+            with pytest.raises(openai.BadRequestError, match="used for a different request"):
                 await _ask(client, [user("Pay it twice.")], False, user="maya", extra_headers=key)
             log = await server.logged_messages()
     assert first["content"] == repeated["content"] == streamed_reply["content"] == "Once."

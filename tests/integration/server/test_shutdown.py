@@ -115,7 +115,7 @@ async def test_a_second_signal_ends_the_server_immediately(tmp_path: Path) -> No
         await _until_busy(server)
         server.signal(signal.SIGTERM)
         async with asyncio.timeout(20):
-            while "stopping" not in server.output:  # noqa: ASYNC110
+            while "Shutting down" not in server.output:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         server.signal(signal.SIGTERM)
         assert await server.wait_for_exit(10) == 128 + signal.SIGTERM
