@@ -424,7 +424,7 @@ def chat(
                 if is_interactive:
                     model_note = f" with {backend.model}." if backend.model else "."
                     if is_offline(backend.model):
-                        model_note = ". No model is set up, so answers only quote your memory."
+                        model_note = ". No model is set up."
                     greeting = f"Chatting as {target.user}{model_note}"
                     print_line(f"{greeting} Type /help for commands, Ctrl-D to quit.", style="dim")
                     repl.run()

@@ -26,7 +26,7 @@ from tellback.tools.dispatch import ThreadPool
 
 async def wait_until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110 - nobody tells
+        while not is_so():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.005)
 
 
@@ -84,7 +84,7 @@ async def test_a_call_cancelled_in_the_queue_never_runs() -> None:
     await asyncio.sleep(0)
     second.cancel()
     release.set()
-    assert went_on.wait(20)  # the thread goes on before the cancelled task has run again
+    assert went_on.wait(20)  # the thread continues before the cancelled task runs again
     await last
     await first
     await third
@@ -131,7 +131,7 @@ async def test_finished_calls_release_arguments_results_and_errors() -> None:
             raise ValueError(self)
 
     threads = ThreadPool()
-    gc.disable()  # they go without being searched for
+    gc.disable()  # they are freed without the cycle collector
     try:
         thing = Thing()
         references = weakref.ref(thing)

@@ -46,7 +46,7 @@ async def test_the_next_call_reconnects_to_a_restarted_server(server_options: tu
             assert (await server.call("count")).content == "2"
         async with http_server(port, *server_options):
             result = await dispatch(ToolCall("c", "count", {}), tools)
-            if result.is_error:  # the connection was found broken by this very call
+            if result.is_error:  # this call detected the broken connection
                 assert "next call connects again" in result.content
                 result = await dispatch(ToolCall("c", "count", {}), tools)
             assert result.content == "1"
@@ -63,7 +63,7 @@ async def test_an_interrupted_call_is_not_repeated() -> None:
             await server.tools()
             with pytest.raises(McpError, match="not repeated"):
                 await server.call("crash")
-            await wait_until(lambda: not listens(port), 20)  # a process takes a moment to be gone
+            await wait_until(lambda: not listens(port), 20)  # the process takes a moment to exit
             with pytest.raises(McpError, match="'web': it cannot be connected"):
                 await server.call("count")
         finally:
