@@ -1,6 +1,6 @@
--- The whole schema. Later changes are new numbered files beside this one.
+-- The complete schema. Later changes are new numbered files in this folder.
 
--- close_after: microseconds without a change after which the conversation is closed by itself.
+-- close_after: the conversation is closed automatically after this many microseconds without a change.
 CREATE TABLE conversations (
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
@@ -35,8 +35,8 @@ CREATE INDEX conversations_closing ON conversations (id) WHERE status = 'open' A
 CREATE INDEX conversations_by_session ON conversations (tenant_id, app_id, user_id, session_id, id)
 WHERE session_id IS NOT NULL;
 
--- content: words as they are, or a JSON list of blocks, which begins with a bracket.
--- metadata: the application's own data about a message, as JSON.
+-- content: plain text, or a JSON list of blocks, which begins with a bracket.
+-- metadata: the application's data about a message, as JSON.
 CREATE TABLE messages (
     conversation_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
@@ -81,12 +81,12 @@ CREATE TABLE events (
 CREATE INDEX events_unsequenced ON events (id) WHERE position IS NULL;
 CREATE SEQUENCE event_positions;
 
--- What jobs and other processes look for among all that happens; others cost them nothing.
+-- The event types that jobs and other processes read; a partial index, so that other events cost nothing.
 CREATE INDEX close_events ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
 CREATE INDEX erasure_events ON events (position) WHERE type = 'user.erased';
 
--- version counts the changes of a space: a row carries that of its last change, so that whoever holds an index of the
--- space reads only what came after. last_seq numbers the atoms, dense from 1.
+-- version: the number of changes of a space. Each row has the version of its last change, so that a process with a cached
+-- index reads only newer rows. last_seq: the number of the newest atom; atoms are numbered from 1 without gaps.
 CREATE TABLE spaces (
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
@@ -106,10 +106,10 @@ CREATE TABLE spaces (
 CREATE UNIQUE INDEX spaces_by_id ON spaces (id);
 CREATE INDEX spaces_by_name ON spaces (tenant_id, app_id, user_id, name, id);
 
--- origin names what an atom was made from, once: making it again finds it. words has no index: under row-level security
--- the server would never use it, as matching words is not leakproof. It saves reading the texts again for every search.
--- other_sources: a JSON list of conversations with the messages in them, where an atom was said again.
--- slot: what an atom says something about, slot_value: what it says.
+-- origin: the unique source of an atom, so that extracting it again finds it. words has no index, because PostgreSQL does
+-- not use one under row-level security (text search is not leakproof); the column saves parsing the texts in each search.
+-- other_sources: a JSON list of conversations and messages that confirmed the atom.
+-- slot: the attribute that an atom is about, such as the user's home city. slot_value: its value.
 CREATE TABLE atoms (
     space_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
@@ -151,8 +151,8 @@ CREATE INDEX atoms_by_slot ON atoms (space_id, slot) WHERE slot IS NOT NULL;
 CREATE INDEX atoms_by_source ON atoms (space_id, source_conversation_id) WHERE source_conversation_id IS NOT NULL;
 CREATE INDEX atoms_said_again ON atoms (space_id, seq) WHERE other_sources IS NOT NULL;
 
--- From known_at on, the atom is known not to hold from valid_to on: by_seq began then in its place, or is itself if its
--- end was given with it.
+-- Since known_at it is known that the atom is not valid from valid_to on. by_seq is the atom that replaced it, or the atom
+-- itself if it was added with an end.
 CREATE TABLE atom_validity_ends (
     space_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
@@ -168,8 +168,8 @@ CREATE TABLE atom_validity_ends (
 
 CREATE INDEX atom_validity_ends_by_seq ON atom_validity_ends (tenant_id, app_id, user_id, space_id, by_seq);
 
--- vector: little-endian half-precision numbers, made by embedder. numbers: the same for the server to search in spaces that
--- are too large to be searched in a process; pgvector's type is not used, so that it need not be installed.
+-- vector: little-endian half-precision numbers from embedder. numbers: the same vector for searches in the database, for
+-- spaces that are too large for a process. It is not of pgvector's type, so that pgvector need not be installed.
 CREATE TABLE atom_vectors (
     space_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
@@ -211,7 +211,7 @@ CREATE TABLE entities (
 
 CREATE INDEX entities_of_space ON entities (tenant_id, app_id, user_id, space_id, version);
 
--- Every name of an entity that stands for itself, folded.
+-- All names of active entities, folded for comparison.
 CREATE TABLE entity_names (
     space_id TEXT COLLATE "C" NOT NULL,
     name TEXT COLLATE "C" NOT NULL,
@@ -235,10 +235,10 @@ CREATE TABLE atom_entities (
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 );
 
--- Deleting an atom asks what is about it.
+-- For deleting an atom together with the rows that refer to it.
 CREATE INDEX atom_entities_of_atom ON atom_entities (space_id, seq);
 
--- since: the position in the events from which on it holds. single_user_id: whom it is about, if that is one user.
+-- since: the position in the events from which on the binding applies. single_user_id: the user, if it applies to one user.
 CREATE TABLE bindings (
     id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     tenant_id TEXT COLLATE "C" NOT NULL,
@@ -262,8 +262,8 @@ CREATE INDEX bindings_by_since ON bindings (since);
 CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled = 1;
 CREATE INDEX bindings_by_maker ON bindings (tenant_id, app_id, created_by, id);
 
--- attempts counts those since it was queued, runs all there ever were: no two have the same number.
--- due_at and lease_until go by the machine's clock. Jobs of one space are run one after the other, in the order of ids.
+-- attempts: the number of attempts since the job was queued. runs: the number of all attempts; it is unique per attempt.
+-- due_at and lease_until use the machine's clock. Jobs of one space run one after the other, in the order of their ids.
 CREATE TABLE jobs (
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
@@ -321,13 +321,13 @@ CREATE INDEX usage_by_id ON usage (id);
 CREATE INDEX usage_of_conversation ON usage (conversation_id);
 CREATE INDEX usage_of_job ON usage (job_id) WHERE job_id IS NOT NULL;
 
--- Numbers that all processes share: how far events were dispatched, when a schedule last ran.
+-- Numbers that all processes share: the last dispatched event, the last run of each schedule.
 CREATE TABLE platform_state (
     name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     value BIGINT NOT NULL
 );
 
--- Where agents' sessions stand; what is said in them is in the conversations of their session_id after `since`.
+-- The state of agents' sessions. Their messages are in the conversations with the same session_id, after `since`.
 CREATE TABLE sessions (
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
@@ -350,9 +350,9 @@ CREATE TABLE sessions (
 
 CREATE INDEX sessions_of_user ON sessions (tenant_id, app_id, user_id, created_at, id);
 
--- What a server keeps beside users' data: who may ask, how often, and what was answered.
+-- Data of the server: API keys, rate limits, and responses for repeated requests.
 
--- digest: SHA-256 of a key's secret, in hexadecimal. user_id: the one user that a key is for, of the role 'user'.
+-- digest: the SHA-256 of a key's secret, in hexadecimal. user_id: the user of a key with the role 'user'.
 CREATE TABLE api_keys (
     id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     tenant_id TEXT COLLATE "C" NOT NULL,
@@ -370,7 +370,7 @@ CREATE TABLE api_keys (
 
 CREATE INDEX api_keys_of_user ON api_keys (tenant_id, app_id, user_id, id);
 
--- granted: how much of what was taken was given last.
+-- granted: how much of the last request was granted.
 CREATE TABLE rate_windows (
     name TEXT COLLATE "C" NOT NULL,
     number BIGINT NOT NULL,
@@ -381,7 +381,7 @@ CREATE TABLE rate_windows (
 
 CREATE INDEX rate_windows_by_number ON rate_windows (number);
 
--- Answers to requests that may come again. Until there is a status, the holder of the claim works on it, up to lease_until.
+-- Responses for requests that may be repeated. Without a status, the holder of the claim is processing it, until lease_until.
 CREATE TABLE idempotent_responses (
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
@@ -401,8 +401,8 @@ CREATE TABLE idempotent_responses (
 
 CREATE INDEX idempotent_responses_by_age ON idempotent_responses (created_at);
 
--- A transaction says whose rows it may touch; one that says nothing sees nothing. Work across users (the event feed,
--- closing what is stale) says so with tellback.platform.
+-- A transaction sets the scope whose rows it may read and write; without a scope it sees no rows. Work for all users (the
+-- event feed, closing stale conversations) sets tellback.platform instead.
 CREATE FUNCTION in_scope(tenant TEXT, app TEXT, usr TEXT) RETURNS BOOLEAN LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT (
         tenant = current_setting('tellback.tenant_id', true)
@@ -451,7 +451,7 @@ ALTER TABLE atom_entities ENABLE ROW LEVEL SECURITY;
 ALTER TABLE atom_entities FORCE ROW LEVEL SECURITY;
 CREATE POLICY scope ON atom_entities USING (in_scope(tenant_id, app_id, user_id));
 
--- Bindings are those of an app, whoever its users are.
+-- Bindings belong to an app, not to a user.
 ALTER TABLE bindings ENABLE ROW LEVEL SECURITY;
 ALTER TABLE bindings FORCE ROW LEVEL SECURITY;
 CREATE POLICY scope ON bindings USING (
@@ -474,7 +474,7 @@ ALTER TABLE sessions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sessions FORCE ROW LEVEL SECURITY;
 CREATE POLICY scope ON sessions USING (in_scope(tenant_id, app_id, user_id));
 
--- A user's transaction may read the keys that are this user's own, and changes none.
+-- A user's transaction may read the user's own keys, and may change none.
 ALTER TABLE api_keys ENABLE ROW LEVEL SECURITY;
 ALTER TABLE api_keys FORCE ROW LEVEL SECURITY;
 CREATE POLICY scope ON api_keys FOR SELECT USING (in_scope(tenant_id, app_id, user_id));

@@ -1,6 +1,6 @@
--- The whole schema. Later changes are new numbered files beside this one.
+-- The complete schema. Later changes are new numbered files in this folder.
 
--- close_after: microseconds without a change after which the conversation is closed by itself.
+-- close_after: the conversation is closed automatically after this many microseconds without a change.
 CREATE TABLE conversations (
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
@@ -35,8 +35,8 @@ CREATE INDEX conversations_closing ON conversations (id) WHERE status = 'open' A
 CREATE INDEX conversations_by_session ON conversations (tenant_id, app_id, user_id, session_id, id)
 WHERE session_id IS NOT NULL;
 
--- content: words as they are, or a JSON list of blocks, which begins with a bracket.
--- metadata: the application's own data about a message, as JSON.
+-- content: plain text, or a JSON list of blocks, which begins with a bracket.
+-- metadata: the application's data about a message, as JSON.
 CREATE TABLE messages (
     conversation_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
@@ -75,21 +75,21 @@ CREATE TABLE events (
     created_at INTEGER NOT NULL
 );
 
--- A position must not be given twice, or a cursor would skip what gets it the second time. The next one is that after the
--- newest event, so this one stays: whoever erases events writes one about it first. (AUTOINCREMENT would do as well, for
--- one more page in every commit.)
+-- A position must never be reused, or a cursor would skip the second event with it. The next position follows the newest
+-- event, so the newest event is never deleted: code that erases events first appends an event about the erasure.
+-- (AUTOINCREMENT would also work, but writes one more page in every commit.)
 CREATE TRIGGER events_keep_the_newest BEFORE DELETE ON events
 WHEN OLD.position = (SELECT MAX(position) FROM events)
 BEGIN
     SELECT RAISE(ABORT, 'the newest event marks the end of the feed and cannot be deleted');
 END;
 
--- What jobs and other processes look for among all that happens; others cost them nothing.
+-- The event types that jobs and other processes read; a partial index, so that other events cost nothing.
 CREATE INDEX close_events ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
 CREATE INDEX erasure_events ON events (position) WHERE type = 'user.erased';
 
--- version counts the changes of a space: a row carries that of its last change, so that whoever holds an index of the
--- space reads only what came after. last_seq numbers the atoms, dense from 1.
+-- version: the number of changes of a space. Each row has the version of its last change, so that a process with a cached
+-- index reads only newer rows. last_seq: the number of the newest atom; atoms are numbered from 1 without gaps.
 CREATE TABLE spaces (
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
@@ -109,9 +109,9 @@ CREATE TABLE spaces (
 CREATE UNIQUE INDEX spaces_by_id ON spaces (id);
 CREATE INDEX spaces_by_name ON spaces (tenant_id, app_id, user_id, name, id);
 
--- origin names what an atom was made from, once: making it again finds it.
--- other_sources: a JSON list of conversations with the messages in them, where an atom was said again.
--- slot: what an atom says something about, slot_value: what it says.
+-- origin: the unique source of an atom, so that extracting it again finds it.
+-- other_sources: a JSON list of conversations and messages that confirmed the atom.
+-- slot: the attribute that an atom is about, such as the user's home city. slot_value: its value.
 CREATE TABLE atoms (
     space_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
@@ -152,8 +152,8 @@ CREATE INDEX atoms_by_slot ON atoms (space_id, slot) WHERE slot IS NOT NULL;
 CREATE INDEX atoms_by_source ON atoms (space_id, source_conversation_id) WHERE source_conversation_id IS NOT NULL;
 CREATE INDEX atoms_said_again ON atoms (space_id, seq) WHERE other_sources IS NOT NULL;
 
--- From known_at on, the atom is known not to hold from valid_to on: by_seq began then in its place, or is itself if its
--- end was given with it.
+-- Since known_at it is known that the atom is not valid from valid_to on. by_seq is the atom that replaced it, or the atom
+-- itself if it was added with an end.
 CREATE TABLE atom_validity_ends (
     space_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
@@ -169,7 +169,7 @@ CREATE TABLE atom_validity_ends (
 
 CREATE INDEX atom_validity_ends_by_seq ON atom_validity_ends (tenant_id, app_id, user_id, space_id, by_seq);
 
--- vector: little-endian half-precision numbers, made by embedder.
+-- vector: little-endian half-precision numbers from embedder.
 CREATE TABLE atom_vectors (
     space_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
@@ -210,7 +210,7 @@ CREATE TABLE entities (
 
 CREATE INDEX entities_of_space ON entities (tenant_id, app_id, user_id, space_id, version);
 
--- Every name of an entity that stands for itself, folded.
+-- All names of active entities, folded for comparison.
 CREATE TABLE entity_names (
     space_id TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -234,10 +234,10 @@ CREATE TABLE atom_entities (
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 ) WITHOUT ROWID;
 
--- Deleting an atom asks what is about it.
+-- For deleting an atom together with the rows that refer to it.
 CREATE INDEX atom_entities_of_atom ON atom_entities (space_id, seq);
 
--- since: the position in the events from which on it holds. single_user_id: whom it is about, if that is one user.
+-- since: the position in the events from which on the binding applies. single_user_id: the user, if it applies to one user.
 CREATE TABLE bindings (
     id TEXT NOT NULL PRIMARY KEY,
     tenant_id TEXT NOT NULL,
@@ -261,8 +261,8 @@ CREATE INDEX bindings_by_since ON bindings (since);
 CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled = 1;
 CREATE INDEX bindings_by_maker ON bindings (tenant_id, app_id, created_by, id);
 
--- attempts counts those since it was queued, runs all there ever were: no two have the same number.
--- due_at and lease_until go by the machine's clock. Jobs of one space are run one after the other, in the order of ids.
+-- attempts: the number of attempts since the job was queued. runs: the number of all attempts; it is unique per attempt.
+-- due_at and lease_until use the machine's clock. Jobs of one space run one after the other, in the order of their ids.
 CREATE TABLE jobs (
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
@@ -320,13 +320,13 @@ CREATE INDEX usage_by_id ON usage (id);
 CREATE INDEX usage_of_conversation ON usage (conversation_id);
 CREATE INDEX usage_of_job ON usage (job_id) WHERE job_id IS NOT NULL;
 
--- Numbers that all processes share: how far events were dispatched, when a schedule last ran.
+-- Numbers that all processes share: the last dispatched event, the last run of each schedule.
 CREATE TABLE platform_state (
     name TEXT NOT NULL PRIMARY KEY,
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Where agents' sessions stand; what is said in them is in the conversations of their session_id after `since`.
+-- The state of agents' sessions. Their messages are in the conversations with the same session_id, after `since`.
 CREATE TABLE sessions (
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
@@ -349,9 +349,9 @@ CREATE TABLE sessions (
 
 CREATE INDEX sessions_of_user ON sessions (tenant_id, app_id, user_id, created_at, id);
 
--- What a server keeps beside users' data: who may ask, how often, and what was answered.
+-- Data of the server: API keys, rate limits, and responses for repeated requests.
 
--- digest: SHA-256 of a key's secret, in hexadecimal. user_id: the one user that a key is for, of the role 'user'.
+-- digest: the SHA-256 of a key's secret, in hexadecimal. user_id: the user of a key with the role 'user'.
 CREATE TABLE api_keys (
     id TEXT NOT NULL PRIMARY KEY,
     tenant_id TEXT NOT NULL,
@@ -369,7 +369,7 @@ CREATE TABLE api_keys (
 
 CREATE INDEX api_keys_of_user ON api_keys (tenant_id, app_id, user_id, id);
 
--- granted: how much of what was taken was given last.
+-- granted: how much of the last request was granted.
 CREATE TABLE rate_windows (
     name TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -380,7 +380,7 @@ CREATE TABLE rate_windows (
 
 CREATE INDEX rate_windows_by_number ON rate_windows (number);
 
--- Answers to requests that may come again. Until there is a status, the holder of the claim works on it, up to lease_until.
+-- Responses for requests that may be repeated. Without a status, the holder of the claim is processing it, until lease_until.
 CREATE TABLE idempotent_responses (
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
