@@ -113,7 +113,7 @@ async def test_enter_sends_shift_enter_adds_a_line_and_thinking_can_be_expanded(
     answer = finished_replies(page).last
     await expect(answer).to_contain_text("You said: please think")
     await expect(answer).to_contain_text("154 tokens · $0.0021")
-    await answer.get_by_text("Thinking").click()
+    await answer.get_by_text("Thoughts of the model").click()
     await expect(answer.get_by_text("The user wants me to think.")).to_be_visible()
 
 

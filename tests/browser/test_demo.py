@@ -45,7 +45,7 @@ async def test_a_new_user_chats_edits_a_memory_and_deletes_the_account_data(page
     async with demo_of(tmp_path / "demo.db") as served:
         # The user sends a message.
         await page.goto(served.url)
-        field = page.get_by_role("textbox", name=re.compile("^Message"))
+        field = page.get_by_role("textbox", name=re.compile("^Write a message"))
         await field.fill(SAID)
         await field.press("Enter")
         chat_log = page.get_by_role("log")

@@ -54,11 +54,11 @@ async def test_the_browser_stores_the_chosen_theme(site: Site, page: Page) -> No
     await page.goto(site.at("/routes", user="maya-f3"))
     body = page.locator("body")
     await expect(body).not_to_have_class(re.compile("body--dark"))
-    await page.get_by_role("button", name="Switch theme").click()
+    await page.get_by_role("button", name="Switch between light and dark").click()
     await expect(body).to_have_class(re.compile("body--dark"))
     await page.reload()
     await expect(body).to_have_class(re.compile("body--dark"))
-    await page.get_by_role("button", name="Switch theme").click()
+    await page.get_by_role("button", name="Switch between light and dark").click()
     await expect(body).not_to_have_class(re.compile("body--dark"))
 
 

@@ -52,7 +52,7 @@ async def test_a_key_gives_access_to_its_users_until_it_is_revoked(
         await expect(page.get_by_role("button", name="User noor")).to_be_visible()
         await expect(page.get_by_text("I like tea.")).to_have_count(0)
         await page.get_by_role("button", name="User noor").click()
-        await page.get_by_label("Switch to user").fill("maya")
+        await page.get_by_label("Id of another user").fill("maya")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("log")).to_contain_text("I like tea.")
 

@@ -37,8 +37,8 @@ FIRST_ANSWER_NOTE = (
     " `tellback doctor`."
 )
 SETUP_HINT = (
-    "To set up a model, set a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start Ollama, or pass a"
-    " GGUF file as the model."
+    "To set up a model, set the environment variable of a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY),"
+    " start Ollama, or set TELLBACK_GGUF to the path of a GGUF model file."
 )
 
 NO_COST = ChatUsage(cost_usd=0.0, provider=OFFLINE, model=OFFLINE)

@@ -33,7 +33,10 @@ KIND_LABELS = {
 
 MAX_HISTORY_LENGTH = 50
 
-IMPORTANCE_LABELS = {1: "1 · trivial", 2: "2 · minor", 3: "3 · normal", 4: "4 · important", 5: "5 · critical"}
+IMPORTANCE_LABELS = {1: "1 · very low", 2: "2 · low", 3: "3 · normal", 4: "4 · high", 5: "5 · very high"}
+
+NEVER_VALID = "corrected: was never true"
+PATTERN_LABEL = "Pattern: found in several memories"
 
 
 def is_superseded_or_expired(atom: Atom, now: datetime | None = None) -> bool:
@@ -48,7 +51,7 @@ def format_validity(atom: Atom) -> str:
     if atom.valid_to is None:
         return f"since {widgets.format_date(atom.valid_from)}"
     if atom.valid_to <= atom.valid_from:
-        return "never valid (corrected)"
+        return NEVER_VALID
     return f"{widgets.format_date(atom.valid_from)} to {widgets.format_date(atom.valid_to)}"
 
 
@@ -56,6 +59,12 @@ def format_category(atom: Atom) -> str:
     """Format the category, with its kind if the name differs from it."""
     name, kind = atom.category.name, atom.category.kind.value.lower()
     return name if name.lower() == kind else f"{name} · {kind}"
+
+
+def show_category_chip(atom: Atom) -> None:
+    """Show the category and the kind; the tooltip explains them."""
+    kind = KIND_LABELS.get(atom.category.kind, PATTERN_LABEL)
+    widgets.chip(format_category(atom), tooltip=f"Category: {atom.category.name}. {kind}.")
 
 
 def show_text(atom: Atom) -> None:
@@ -66,13 +75,13 @@ def show_text(atom: Atom) -> None:
 def show_status_chip(atom: Atom) -> None:
     """Show the status of a memory that is not current."""
     if atom.status is AtomStatus.DELETED:
-        widgets.chip("Forgotten", "bad")
+        widgets.chip("Forgotten", "bad", "Never used again. It cannot be restored.")
     elif atom.status is AtomStatus.ARCHIVED:
-        widgets.chip("Archived", "wait")
+        widgets.chip("Archived", "wait", "Not used in answers. It can be restored.")
     if atom.superseded_by is not None:
-        widgets.chip("Superseded", "wait")
+        widgets.chip("Superseded", "wait", "Replaced by a newer memory.")
     elif is_superseded_or_expired(atom):
-        widgets.chip("Expired", "wait")
+        widgets.chip("Expired", "wait", "No longer true: its end date has passed.")
 
 
 def show_card(ctx: PageContext, atom: Atom, on_changed: OnChanged, hit: RecallHit | None = None) -> None:
@@ -82,7 +91,7 @@ def show_card(ctx: PageContext, atom: Atom, on_changed: OnChanged, hit: RecallHi
             show_text(atom)
         with widgets.box("line"):
             show_status_chip(atom)
-            widgets.chip(format_category(atom))
+            show_category_chip(atom)
             widgets.muted(format_validity(atom))
             widgets.muted(f"importance {atom.importance} of 5")
             if atom.confidence < 1:
@@ -100,7 +109,7 @@ def show_sources(ctx: PageContext, atom: Atom) -> None:
     sources = [(each.conversation_id, id) for each in atom.citations for id in each.message_ids or (None,)]
     if not sources:
         is_pattern = atom.category.kind is CategoryKind.PATTERN
-        widgets.muted("Pattern found across memories" if is_pattern else "No source message: added manually")
+        widgets.muted(PATTERN_LABEL if is_pattern else "No source message: added manually")
         return
     for number, (conversation_id, message_id) in enumerate(sources[:5], 1):
         label = "Source conversation" if message_id is None else "Source message"
@@ -122,8 +131,8 @@ def show_score(hit: RecallHit) -> None:
         rows = [(SCORE_PART_LABELS.get(name, name), f"{value:+.2f}") for name, value in hit.explain().items()]
         widgets.table(("Factor", "Points"), rows, frozenset({1}))
         widgets.muted(
-            f"Total: {sum(hit.parts.values()):+.2f} points. A total of 0 is a score of 0.5."
-            f" Weight after ageing: {hit.decay_weight:.0%}."
+            f"Total: {sum(hit.parts.values()):+.2f} points. More points give a higher score; 0 points give 0.50."
+            + (f" Because of its age, the memory counts {hit.decay_weight:.0%}." if hit.decay_weight < 1 else "")
         )
 
 
@@ -142,10 +151,13 @@ def show_actions(ctx: PageContext, atom: Atom, on_changed: OnChanged, *, has_tim
     if atom.superseded_by is None:
         widgets.icon_button("edit", "Edit", ctx.guard(lambda: open_edit_dialog(ctx, atom, on_changed)))
     if atom.status is AtomStatus.ARCHIVED:
-        add_button("unarchive", "Restore", memory.restore_atom, "Restored.")
+        add_button("unarchive", "Restore", memory.restore_atom, "Restored. Answers can use this memory again.")
     else:
-        add_button("archive", "Archive", memory.archive_atom, "Archived: it is recalled only on request.")
-    widgets.icon_button("delete_outline", "Forget", ctx.guard(lambda: _confirm_forget(ctx, atom, on_changed)))
+        notice = "Archived. Answers no longer use this memory. You can restore it."
+        add_button("archive", "Archive (can be restored)", memory.archive_atom, notice)
+    widgets.icon_button(
+        "delete_outline", "Forget (cannot be undone)", ctx.guard(lambda: _confirm_forget(ctx, atom, on_changed))
+    )
 
 
 async def _change_atom(atom: Atom, change: Change, notice: str, on_changed: OnChanged) -> None:
@@ -155,11 +167,13 @@ async def _change_atom(atom: Atom, change: Change, notice: str, on_changed: OnCh
 
 
 def _confirm_forget(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    text = f"“{widgets.truncate(atom.text, 200)}” will never be recalled again. This cannot be undone."
+    text = f"“{widgets.truncate(atom.text, 200)}” will never be used again, and you cannot restore it."
     if atom.supersedes is not None:
         text += " The memory it replaced becomes current again."
-    text += " Its row stays in the store, marked as forgotten, until you delete the account data."
-    notice = "Forgotten."
+    if atom.status is not AtomStatus.ARCHIVED:
+        text += " If you may need it later, archive it instead."
+    text += " The text stays in the database, marked as forgotten, until you delete the account data."
+    notice = "Forgotten. This memory will never be used again."
     forget = partial(_change_atom, atom, ctx.user.memory.delete_atom, notice, on_changed)
     widgets.confirm(ctx, "Forget this memory?", text, "Forget", forget)
 

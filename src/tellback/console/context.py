@@ -35,7 +35,7 @@ log = logging.getLogger("tellback.console")
 EXTRACTION_WAIT_SECONDS = 60.0
 """How long a page waits for the extraction of a closed conversation."""
 
-SERVER_FAILED = "The server failed. See its log for the reason."
+SERVER_FAILED = "An error happened on the server. The reason is in the server log."
 
 _ADVICE: Mapping[type[TellbackError], str] = {
     ProviderAuthError: "Set a valid key in the server's environment and restart the server.",

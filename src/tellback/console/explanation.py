@@ -16,6 +16,29 @@ from tellback.types.memory import Atom
 MAX_RECALLED_SHOWN = 8
 """How many recalled memories are listed below an answer."""
 
+ACTION_LABELS = {
+    "skipped": "Skipped",
+    "ran": "Tool ran",
+    "kept": "Earlier tool result used",
+    "failed": "Tool failed",
+    "waits": "Waiting for approval",
+    "speaks": "Agent answers",
+    "ended": "Route completed",
+}
+CALL_LABELS = {
+    "understand": "understand the message",
+    "choose": "choose an answer",
+    "reply": "write the answer",
+}
+STOP_LABELS = {
+    "end_turn": "Answer complete",
+    "stop_sequence": "Answer complete",
+    "max_tokens": "Answer incomplete: it reached the maximum length",
+    "tool_use": "Stopped to call a tool",
+    "refusal": "The model refused to answer",
+    "pause_turn": "Paused by the provider",
+}
+
 
 class SessionCard:
     """A card with the state of the session, redrawn after each answer."""
@@ -40,7 +63,8 @@ class SessionCard:
 def show_state(session: SessionState | None) -> None:
     """Show the current route and state of a session."""
     route, state = (None, None) if session is None else (session.current_route, session.current_state)
-    widgets.chip("no active route" if route is None else route.title, "" if route is None else "good")
+    tooltip = "A route is a task of the agent. It starts when a message matches its conditions."
+    widgets.chip("no active route" if route is None else route.title, "" if route is None else "good", tooltip)
     if state is not None:
         widgets.muted(widgets.truncate(state.description or state.id, 120))
 
@@ -109,11 +133,13 @@ def open_stored_explanation(ctx: PageContext, message: StoredMessage) -> None:
     """Open a dialog with what is stored about an earlier answer."""
     with widgets.dialog("Why this answer") as dialog:
         usage = message.usage or ChatUsage()
-        widgets.muted("This answer is from before you opened this page. The context sent to the model is not stored.")
+        widgets.muted(
+            "This answer was written before you opened this page. Its prompt was not stored, so it cannot be shown."
+        )
         widgets.pairs(
             ("Answered", widgets.format_datetime(message.created_at)),
             ("Model", message.model or usage.model),
-            ("Stop reason", message.stop_reason),
+            ("Result", STOP_LABELS.get(message.stop_reason or "", message.stop_reason)),
             ("Trace ID", message.trace_id),
         )
         _show_cost(usage, 0)
@@ -140,7 +166,9 @@ def _show_memories(ctx: PageContext, reply: BackendReply) -> None:
     if not used:
         query = None if context is None else context.recall_query
         widgets.muted(
-            "Memory was not searched for this message." if query is None else "No stored memory matches the message."
+            "Tellback did not search the memory for this answer."
+            if query is None
+            else "No stored memory matches the message."
         )
         return
     hits = {hit.atom.id: hit for hit in (context.hits if context is not None else ())}
@@ -152,8 +180,8 @@ def _show_memories(ctx: PageContext, reply: BackendReply) -> None:
                 if atom.id in reply.cited:
                     widgets.chip(f"cited as [{reply.cited.index(atom.id) + 1}]", "good")
                 if atom.id not in hits:
-                    widgets.chip("always included")
-                widgets.chip(atoms.format_category(atom))
+                    widgets.chip("always in the prompt")
+                atoms.show_category_chip(atom)
                 widgets.muted(atoms.format_validity(atom))
             with widgets.box("line"):
                 atoms.show_sources(ctx, atom)
@@ -161,7 +189,8 @@ def _show_memories(ctx: PageContext, reply: BackendReply) -> None:
                 atoms.show_score(hits[atom.id])
     if context is not None and context.hits_dropped:
         widgets.muted(
-            f"{widgets.format_count(context.hits_dropped, 'more memory', 'more memories')} exceeded the token budget."
+            f"Not used, because the prompt would be too long:"
+            f" {widgets.format_count(context.hits_dropped, 'more memory', 'more memories')}."
         )
 
 
@@ -170,13 +199,15 @@ def _show_route(reply: BackendReply) -> None:
     if trace is None:
         return
     widgets.heading("Route decisions")
+    widgets.muted("A route is a task of the agent. Its states are the steps.")
     if trace.route:
-        text_label(trace.route)
+        text_label(trace.route[:1].upper() + trace.route[1:])
     if trace.scores:
         rows = [(title, f"{score:g}") for title, score in trace.scores.items()]
         widgets.table(("Route", "Score"), rows, frozenset({1}))
     if trace.walked:
-        widgets.table(("State", "What happened"), [(step.state, f"{step.action}: {step.why}") for step in trace.walked])
+        steps = [(step.state, f"{ACTION_LABELS.get(step.action, step.action)}: {step.why}") for step in trace.walked]
+        widgets.table(("State", "What happened"), steps)
     for match in trace.guidelines:
         text_label(f"Guideline: {match.guideline.action} ({match.rationale})")
     for each in trace.rejected:
@@ -189,18 +220,18 @@ def _show_model_input(reply: BackendReply) -> None:
     context, trace = reply.result.context, reply.result.trace
     if context is not None and (context.context_block or context.turns_used):
         widgets.heading("Context sent to the model")
-        parts = [
-            f"About {widgets.format_count(context.tokens_estimated, 'token')}",
-            f"{widgets.format_count(context.turns_used, 'turn')} of this conversation",
-        ]
+        parts = [f"About {widgets.format_count(context.tokens_estimated, 'token')}"]
+        if context.turns_used:
+            parts.append(f"{widgets.format_count(context.turns_used, 'earlier turn')} of this conversation")
         if context.turns_dropped:
-            parts.append(f"{widgets.format_count(context.turns_dropped, 'older turn')} omitted")
-        widgets.muted(", ".join(parts) + (" (over the token budget)" if context.over_budget else ""))
+            parts.append(f"{widgets.format_count(context.turns_dropped, 'older turn')} left out")
+        widgets.muted(", ".join(parts) + (" (more than the token budget)" if context.over_budget else ""))
         if context.recall_query:
-            widgets.muted(f"Recall query: {widgets.truncate(context.recall_query, 200)}")
+            widgets.muted(f"Searched the memory for: {widgets.truncate(context.recall_query, 200)}")
         code_block(context.context_block)
     for number, call in enumerate(trace.calls if trace is not None else (), 1):
-        with ui.expansion(f"Model call {number}: {call.purpose}").classes("full").props("dense dense-toggle"):
+        title = f"Model call {number}: {CALL_LABELS.get(call.purpose, call.purpose)}"
+        with ui.expansion(title).classes("full").props("dense dense-toggle"):
             if call.system:
                 widgets.muted("System prompt")
                 code_block(call.system)
@@ -223,4 +254,4 @@ def _show_cost(usage: ChatUsage, calls: int) -> None:
         ("Duration", f"{usage.latency_ms / 1000:.2f} s" if usage.latency_ms is not None else None),
     )
     if usage.input_tokens is None and usage.output_tokens is None:
-        widgets.muted("No tokens were counted: no model was called, or its provider reports no usage.")
+        widgets.muted("No token counts: either no model was called, or the provider does not report them.")

@@ -65,7 +65,7 @@ def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
 
 
 def _show_user_prompt(ctx: PageContext, path: str) -> None:
-    hint = "Your key can access every user of its app. Enter a user id."
+    hint = "With your key, you can see the data of all users of this application. Enter a user id."
     with widgets.empty_state("person_search", "Choose a user", hint):
         _show_user_field(ctx, path, "User id")
 
@@ -90,7 +90,7 @@ def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) ->
         ui.label(title).classes("title").props('role=heading aria-level="1"')
         ui.space()
         _show_user_button(ctx, path)
-        widgets.icon_button("contrast", "Switch theme", lambda: _toggle_theme(dark))
+        widgets.icon_button("contrast", "Switch between light and dark", lambda: _toggle_theme(dark))
         if not ctx.caller.server.settings.open:  # an open server has no sign-in
             with ui.element("form").props('method="post" action="./logout"'):
                 widgets.icon_button("logout", "Sign out", lambda: None).props("type=submit")
@@ -98,7 +98,7 @@ def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) ->
     with drawer, ui.element("nav").props('aria-label="Pages"').classes("column gap-1"):
         for entry_path, entry_title, icon in NAVIGATION:
             link = ui.link(target=ctx.link(entry_path)).classes("place")
-            if entry_path == path:
+            if entry_path == ("/memory" if path == "/atom" else path):
                 link.props("aria-current=page")
             with link:
                 ui.icon(icon, size="1.3rem").props("aria-hidden=true")
@@ -115,7 +115,7 @@ def _show_user_button(ctx: PageContext, path: str) -> None:
         button.classes("whose"), f"User {ctx.user_id}: switch user" if ctx.user_id else "Choose a user"
     )
     with button, ui.menu(), ui.column().classes("q-pa-md"):
-        _show_user_field(ctx, path, "Switch to user")
+        _show_user_field(ctx, path, "Id of another user")
 
 
 async def _toggle_theme(dark: ui.dark_mode) -> None:

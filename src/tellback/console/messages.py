@@ -228,7 +228,7 @@ class ToolCard:
         self._root = ui.expansion(name, icon="build").classes("tool").props("dense dense-toggle")
         self._root.props["aria-label"] = f"Tool {name}"
         with self._root, widgets.box("stack", "tight"):
-            widgets.muted("Input")
+            widgets.muted("Arguments")
             self._input_block = code_block("")
             self._result_box = widgets.box("stack", "tight")
         self._set_caption("…")
@@ -258,7 +258,7 @@ class ToolCard:
             code_block(content)
 
     def show_unfinished(self) -> None:
-        self._set_caption("not finished")
+        self._set_caption("interrupted or still running")
 
     def ask_approval(self, on_decision: OnDecision) -> None:
         self._set_caption("waiting for approval")
@@ -280,7 +280,7 @@ class ToolCard:
 
 
 def _thinking_box() -> ui.expansion:
-    return ui.expansion("Thinking", icon="psychology_alt").classes("tool").props("dense dense-toggle")
+    return ui.expansion("Thoughts of the model", icon="psychology_alt").classes("tool").props("dense dense-toggle")
 
 
 class ReplyView:

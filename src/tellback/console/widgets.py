@@ -65,9 +65,12 @@ def muted(text: str) -> ui.label:
     return ui.label(text).classes("quiet said")
 
 
-def chip(text: str, tone: str = "") -> ui.label:
+def chip(text: str, tone: str = "", tooltip: str | None = None) -> ui.label:
     """Show a small label: `tone` is "good", "bad", "wait" or empty."""
-    return ui.label(text).classes(f"chip {tone}".strip())
+    found = ui.label(text).classes(f"chip {tone}".strip())
+    if tooltip is not None:
+        found.props["title"] = tooltip
+    return found
 
 
 def set_accessible_name(element: ui.element, name: str) -> ui.element:
@@ -322,7 +325,7 @@ async def resolve_space(ctx: PageContext) -> tuple[list[MemorySpace], MemorySpac
 
 def space_select(ctx: PageContext, spaces: list[MemorySpace], chosen: MemorySpace, path: str) -> ui.select:
     """Create a select field that reloads the page for another space."""
-    names = {space.id: f"{truncate(space.name, 60)} ({space.atom_count:,})" for space in spaces}
+    names = {space.id: f"{truncate(space.name, 60)} ({space.atom_count:,} in total)" for space in spaces}
     return select_field(
         names, "Space", chosen.id, on_change=lambda event: ui.navigate.to(ctx.link(path, space=event.value))
     )

@@ -54,13 +54,13 @@ IN_TIME = "in this time"
 
 SCORE_PART_LABELS: Mapping[str, str] = {
     **{signal.name: signal.label for signal in ranker.SIGNALS},
-    "base": "Starting value",
+    "base": "Starting value (the same for every memory)",
     "age": "Age",
     "importance": "Importance",
     "entity": "About an entity named in the question",
-    ABOUT: "About the entity asked for",
-    MENTIONS: "Mentions the name asked for",
-    IN_TIME: "Valid in the time asked for",
+    ABOUT: "About the requested entity",
+    MENTIONS: "Contains the requested name",
+    IN_TIME: "Valid in the requested period",
 }
 """A short label for each part of a score (`RecallHit.parts`)."""
 

@@ -315,7 +315,7 @@ class RouteWalk:
         self._tool_runs.append((state, run))
         self._update_progress(runs={**self._session.progress.runs, state.id: run})
         self._session = replace(self._session, pending_calls=())
-        self._add_step(state, "ran" if run.error is None else "failed", run.error or "the walk reached it")
+        self._add_step(state, "ran" if run.error is None else "failed", run.error or "the route reached this state")
         return ("leave", "") if run.error is None else ("fail", f"{run.tool} failed")
 
     def _reuse_earlier_run(

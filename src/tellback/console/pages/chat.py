@@ -65,6 +65,17 @@ _SCROLL_FOLLOW = """
 })();
 """
 
+STEP_LABELS = {
+    "recall": "Searching the memory",
+    "store_user": "Storing your message",
+    "store_reply": "Storing the answer",
+    "tool_data": "Storing the data of a tool",
+}
+INCOMPLETE_NOTES = {
+    "truncated": "The answer is incomplete: it reached the maximum length.",
+    "max_cycles": "The answer is incomplete: it reached the maximum number of model calls.",
+}
+
 EXAMPLE_MESSAGES = ("I moved to Lisbon in March, and I am vegetarian now.", "What do you remember about me?")
 
 
@@ -130,7 +141,7 @@ class ChatPage:
         if has_model or NOTICE_COOKIE in ctx.cookies:
             return
         with widgets.box("notice").props('role=note aria-label="No model"') as notice:
-            note(f"No model is configured, so answers quote your memory. {SETUP_HINT}")
+            note(f"No model is configured, so answers quote your memory. {SETUP_HINT} Then restart the server.")
 
             def dismiss() -> None:
                 ui.run_javascript(f"document.cookie = '{NOTICE_COOKIE}=dismissed; max-age=31536000; samesite=lax'")
@@ -155,12 +166,12 @@ class ChatPage:
 
     def _show_composer(self) -> None:
         with widgets.box("composer"):
-            self._message_field = ui.textarea(placeholder=f"Message {self._agent_name}").props(
+            self._message_field = ui.textarea(placeholder=f"Write a message to {self._agent_name}").props(
                 "outlined autogrow autofocus dense dir=auto input-style='max-height: 40vh'"
                 f" maxlength={self._max_length}"
             )
             self._message_field.props["aria-label"] = (
-                f"Message {self._agent_name}. Enter sends it, Shift+Enter adds a line."
+                f"Write a message to {self._agent_name}. Enter sends it, Shift+Enter adds a line."
             )
             send = self._ctx.guard(self._send)
             self._message_field.on("keydown.enter", lambda event: send(event.args), js_handler=_SEND_ON_ENTER)
@@ -206,8 +217,8 @@ class ChatPage:
 
     def _show_welcome(self, history: ChatHistory) -> None:
         hint = (
-            "Tell Tellback something about yourself, then start a new conversation. Tellback turns this one into"
-            " memories, and later answers link to the messages they come from."
+            "Write something about yourself, then click New conversation. Tellback extracts memories from this"
+            " conversation, and later answers use them and show their source messages."
         )
         if self._agent is not None:
             served = self._ctx.agents.get(self._agent)
@@ -256,7 +267,7 @@ class ChatPage:
             view.finish()
             self._set_busy(False)
         if turn.cancelled():
-            view.add_note("Stopped. Your message is stored, this partial answer is not.")
+            view.add_note("Stopped. Your message is stored. The incomplete answer is not stored.")
         elif (error := turn.exception()) is not None:
             view.add_note(self._error_text(error), is_error=True)
         self._message_field.run_method("focus")
@@ -276,10 +287,11 @@ class ChatPage:
         view.citation_links = citation_links(ctx, reply)
         for problem in result.problems:
             error = problem.error
-            reason = ctx.error_text(error) if isinstance(error, TellbackError) else "see the server's log."
-            view.add_note(f"A step failed ({problem.step}): {reason}", is_error=True)
-        if result.status in ("truncated", "max_cycles"):
-            view.add_note("The answer was cut off because it reached its limit.")
+            reason = ctx.error_text(error) if isinstance(error, TellbackError) else "the reason is in the server log."
+            step = STEP_LABELS.get(problem.step, f"The step {problem.step}")
+            view.add_note(f"{step} failed: {reason}", is_error=True)
+        if result.status in INCOMPLETE_NOTES:
+            view.add_note(INCOMPLETE_NOTES[result.status])
         if result.pending:
             self._ask_approvals(view, result.pending)
         view.footer.clear()

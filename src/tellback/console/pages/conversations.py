@@ -24,6 +24,7 @@ MESSAGES_BEFORE_CITED = 10
 """How many messages are shown before a cited message."""
 MAX_ATOMS_SHOWN = 20
 MAX_ATOMS_SEARCHED = 500
+NAMESPACE_TOOLTIP = "Namespace: the kind of conversation"
 
 _SCROLL_TO_HIGHLIGHT = """
 const lit = document.querySelector('.lit');
@@ -94,9 +95,8 @@ class ConversationView:
         title.props("role=heading aria-level=2")
         with widgets.box("line"):
             widgets.chip("open" if conversation.is_open else "closed", "good" if conversation.is_open else "")
-            widgets.chip(conversation.namespace)
-            messages_text = widgets.format_count(conversation.last_seq, "message")
-            widgets.muted(f"{messages_text} in {widgets.format_count(conversation.turns, 'turn')}")
+            widgets.chip(conversation.namespace, tooltip=NAMESPACE_TOOLTIP)
+            widgets.muted(widgets.format_count(conversation.last_seq, "message"))
             widgets.muted(f"started {widgets.format_datetime(conversation.created_at)}")
             if conversation.closed_at is not None:
                 widgets.muted(f"closed {widgets.format_datetime(conversation.closed_at)}")
@@ -104,7 +104,7 @@ class ConversationView:
                 widgets.muted(f"session {widgets.truncate(conversation.session_id, 60)}")
         if conversation.rolling_summary:
             with widgets.box("card", tag="section"):
-                widgets.muted(f"Summary, up to message {conversation.rolling_summary_until_seq}")
+                widgets.muted(f"Summary of messages 1 to {conversation.rolling_summary_until_seq}")
                 text_label(conversation.rolling_summary)
 
     def _show_messages(self, messages: Sequence[StoredMessage]) -> None:
@@ -174,7 +174,10 @@ class ConversationView:
             await self._ctx.user.memory.wait_for_extraction(EXTRACTION_WAIT_SECONDS)
             ui.navigate.to(self._ctx.link("/conversations", id=self._conversation.id))
 
-        text = "You cannot add messages to a closed conversation. Tellback extracts memories if its namespace is bound."
+        text = (
+            "You cannot add messages to a closed conversation. If memory is set up for this kind of conversation,"
+            " Tellback extracts memories from it."
+        )
         widgets.confirm(self._ctx, "Close this conversation?", text, "Close conversation", close, is_destructive=False)
 
     async def _show_memories(self) -> None:
@@ -198,11 +201,11 @@ class ConversationView:
         if len(atoms) > MAX_ATOMS_SHOWN:
             widgets.muted(f"and {len(atoms) - MAX_ATOMS_SHOWN:,} more")
         if is_partial:
-            widgets.muted(f"Only the newest {MAX_ATOMS_SEARCHED} memories were searched.")
+            widgets.muted(f"Only the newest {MAX_ATOMS_SEARCHED} memories of each space were searched.")
         if jobs:
             with widgets.box("line"):
-                read_at, status = widgets.format_datetime(jobs[0].created_at), jobs[0].status.value.lower()
-                widgets.muted(f"Last extraction: {read_at}, {status}.")
+                created, status = widgets.format_datetime(jobs[0].created_at), jobs[0].status.value.lower()
+                widgets.muted(f"Last extraction job: {status}, created {created}.")
                 ui.link("Jobs", self._ctx.link("/jobs")).classes("go quiet")
 
 
@@ -234,7 +237,9 @@ class ConversationList:
 
     def _show_filters(self) -> None:
         with widgets.box("line"):
-            field = ui.input("Namespace", value=self._namespace or "").props("outlined dense clearable debounce=0")
+            field = ui.input("Kind (namespace)", value=self._namespace or "").props(
+                "outlined dense clearable debounce=0"
+            )
             field.classes("some")
             field.on("keydown.enter", lambda: self._navigate(field.value, self._status))
             field.on("clear", lambda: self._navigate(None, self._status))
@@ -277,7 +282,7 @@ class ConversationList:
                     text_label(widgets.truncate(title, 160) or "Empty conversation").classes("strong")
                 with widgets.box("line"):
                     widgets.chip("open" if conversation.is_open else "closed", "good" if conversation.is_open else "")
-                    widgets.chip(conversation.namespace)
+                    widgets.chip(conversation.namespace, tooltip=NAMESPACE_TOOLTIP)
                     widgets.muted(widgets.format_count(conversation.last_seq, "message"))
                     widgets.muted(widgets.format_datetime(conversation.updated_at) or "")
 

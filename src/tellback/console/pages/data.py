@@ -27,11 +27,11 @@ COLLECTION_LABELS = {
     "spaces": "Memory spaces",
     "atoms": "Memories, including superseded ones",
     "entities": "Entities",
-    "bindings": "Bindings (which conversations become memories)",
+    "bindings": "Bindings (rules that select conversations for memory extraction)",
     "jobs": "Jobs",
     "usage": "Model calls",
     "api_keys": "API keys",
-    "idempotent_responses": "Responses stored for repeated requests",
+    "idempotent_responses": "Stored responses (returned if a request is sent again)",
     "events": "Events (change history)",
 }
 
@@ -59,7 +59,7 @@ class DataPage:
         ctx = self._ctx
         widgets.heading("Export")
         widgets.muted(
-            f"Download all data of {self._user_id}, as one JSON file or as a zip file with one file per collection."
+            f"Download all data of {self._user_id}, as one JSON file or as a zip file with one file per kind of data."
         )
         with widgets.box("line"):
             self._show_download("Download JSON", "json")
@@ -72,8 +72,9 @@ class DataPage:
         widgets.heading("Delete account data")
         with widgets.box("card", "stack"):
             ui.label(
-                f"This permanently deletes all conversations, memories, entities, jobs and keys of {self._user_id},"
-                " also from the store's files. It cannot be undone. Export the data first if you may need it."
+                f"This permanently deletes all data of {self._user_id}: conversations, agent sessions, memories,"
+                " entities, jobs, events and keys. It also removes the data from the files of the database. You cannot"
+                " undo this. Export the data first if you may need it."
             ).classes("said")
             with widgets.box("line"):
                 on_delete = ctx.guard(self._delete_everything)
@@ -97,7 +98,7 @@ class DataPage:
         with self._counts_box:
             rows = [(COLLECTION_LABELS.get(name, name), f"{counts[name]:,}") for name in COLLECTIONS if counts[name]]
             if rows:
-                widgets.table(("Data", "Rows"), rows, frozenset({1}))
+                widgets.table(("Data", "Entries"), rows, frozenset({1}))
             else:
                 widgets.muted("No data is stored for this user.")
 
@@ -114,9 +115,13 @@ class DataPage:
             if not any(erased.values()):
                 ui.label("There was nothing to delete.")
             else:
-                ui.label("All account data was deleted. Deleted rows:").classes("said")
-                rows = [(name.replace("_", " "), f"{count:,}") for name, count in erased.items() if count]
-                widgets.table(("Data", "Rows"), rows, frozenset({1}))
+                ui.label("All account data was deleted. Deleted entries:").classes("said")
+                rows = [
+                    (COLLECTION_LABELS.get(name, widgets.format_field_name(name)), f"{count:,}")
+                    for name, count in erased.items()
+                    if count
+                ]
+                widgets.table(("Data", "Entries"), rows, frozenset({1}))
         await self._show_counts()
 
 

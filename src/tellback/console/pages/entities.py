@@ -204,19 +204,20 @@ async def open_merge_dialog(
         def update_summary() -> None:
             first, second = entities_by_id.get(canonical.value), entities_by_id.get(alias.value)
             if first is None or second is None:
-                summary.text = "Choose the entity to keep and the entity to merge into it."
+                summary.text = "Choose the entity to keep and its duplicate."
             elif first.id == second.id:
                 summary.text = "Choose two different entities."
             else:
                 memories = widgets.format_count(second.atom_count, "memory", "memories")
+                kept, removed = first.canonical_name, second.canonical_name
                 summary.text = (
-                    f"“{second.canonical_name}” becomes another name of “{first.canonical_name}”, which also gets its"
-                    f" {memories}. This cannot be undone."
+                    f"“{kept}” gets the {memories} of “{removed}”."
+                    f" “{removed}” becomes another name of “{kept}”. This cannot be undone."
                 )
 
         canonical_id = canonical_entity.id if canonical_entity else None
         canonical = widgets.select_field(names, "Entity to keep", canonical_id, with_input=True)
-        alias = widgets.select_field(names, "Entity to merge into it", with_input=True)
+        alias = widgets.select_field(names, "Duplicate to remove", with_input=True)
         for field in (canonical, alias):
             field.classes("full pick").on_value_change(update_summary)
         summary = ui.label("").classes("said").props("aria-live=polite")
@@ -225,14 +226,14 @@ async def open_merge_dialog(
         def swap() -> None:
             canonical.value, alias.value = alias.value, canonical.value
 
-        widgets.button("Swap", "swap_vert", swap, "flat").props("dense")
+        widgets.button("Exchange", "swap_vert", swap, "flat").props("dense")
 
         async def merge_chosen() -> None:
             if canonical.value is None or alias.value is None or canonical.value == alias.value:
                 raise InvalidArgumentError("Choose two different entities.")
             merged = await ctx.user.memory.merge_entities(canonical.value, alias.value)
             dialog.close()
-            notify("Merged.")
+            notify("The entities were merged.")
             await on_merged(merged)
 
         widgets.dialog_buttons(dialog, "Merge", ctx.guard(merge_chosen), is_destructive=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from nicegui import ui
 
@@ -19,7 +19,14 @@ REFRESH_SECONDS = 2.0
 IDLE_FACTOR = 5
 """The page refreshes every `REFRESH_SECONDS` while jobs run, and `IDLE_FACTOR` times less often otherwise."""
 
-STATUS_LABELS = {"": "All", **{each.value: each.value.capitalize() for each in JobStatus}}
+STATUS_LABELS = {"": "All", **{each.value: each.value.capitalize() for each in JobStatus}, "queued": "Waiting"}
+RESULT_LABELS = {
+    "added": "Added",
+    "superseded": "Updated",
+    "cited": "Got another source message",
+    "unchanged": "Already known",
+    "left_out": "Left out",
+}
 STATUS_TONES = {JobStatus.DONE: "good", JobStatus.FAILED: "bad", JobStatus.RUNNING: "wait", JobStatus.QUEUED: "wait"}
 
 
@@ -82,8 +89,8 @@ class JobsPage:
         ctx = self._ctx
         with widgets.box("card", "stack", "tight", tag="article"):
             with widgets.box("line"):
-                widgets.chip(job.status.value.capitalize(), STATUS_TONES.get(job.status, ""))
-                ui.label("Extract memories from").classes("said")
+                widgets.chip(STATUS_LABELS[job.status.value], STATUS_TONES.get(job.status, ""))
+                ui.label("Memory extraction:").classes("said")
                 is_single = job.from_seq == job.to_seq
                 label = f"message {job.from_seq}" if is_single else f"messages {job.from_seq} to {job.to_seq}"
                 if job.scope == ctx.user.scope:
@@ -99,12 +106,12 @@ class JobsPage:
                 if job.finished_at is not None:
                     widgets.muted(f"finished {widgets.format_datetime(job.finished_at)}")
                 elif job.status is JobStatus.QUEUED:
-                    widgets.muted(f"due {widgets.format_datetime(job.due_at)}")
+                    widgets.muted(f"scheduled for {widgets.format_datetime(job.due_at)}")
                 if job.attempts:
                     widgets.muted(widgets.format_count(job.attempts, "attempt"))
-                widgets.muted(f"extraction {job.extraction_version}")
+                widgets.muted(f"extraction version {job.extraction_version}")
             if job.status is JobStatus.DONE and job.result:
-                widgets.muted(_format_result(job))
+                _show_result(job)
             if job.error:
                 ui.label(job.error).classes("said").props("role=note")
             if job.raw_output:
@@ -125,9 +132,9 @@ class JobsPage:
     def _show_button(self, job: Job) -> None:
         jobs = self._ctx.tb.jobs
         icon, name, change, notice = (
-            ("replay", "Run again", jobs.retry, "Queued again.")
+            ("replay", "Run again", jobs.retry, "The job will run again.")
             if job.status.is_finished
-            else ("cancel", "Cancel", jobs.cancel, "Cancelled.")
+            else ("cancel", "Cancel", jobs.cancel, "The job was cancelled.")
         )
 
         async def change_job() -> None:
@@ -150,11 +157,11 @@ class JobsPage:
 console_page(PATH, "Jobs")(lambda ctx: JobsPage(ctx).build())
 
 
-def _format_result(job: Job) -> str:
-
-    def format_value(value: Any) -> str:
-        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-    return ", ".join(
-        f"{str(name).replace('_', ' ')}: {format_value(value)}" for name, value in job.result.items() if value
-    )
+def _show_result(job: Job) -> None:
+    """Show the number of facts by outcome, and each fact that was not stored, with the reason."""
+    counts = {name: value for name, value in job.result.items() if value and not isinstance(value, list | tuple)}
+    labels = {name: RESULT_LABELS.get(name, widgets.format_field_name(str(name))) for name in counts}
+    widgets.muted(", ".join(f"{labels[name]}: {value}" for name, value in counts.items()) or "No new memories.")
+    for fact in job.result.get("left_out_facts") or ():
+        if isinstance(fact, Mapping):
+            widgets.muted(f"Left out: “{widgets.truncate(str(fact.get('text')), 200)}” ({fact.get('why')})")

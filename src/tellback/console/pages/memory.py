@@ -100,7 +100,7 @@ class MemoryPage:
             self._query_field = field
         with widgets.box("line"):
             self._status_field = widgets.select_field(STATUS_LABELS, "Show", filter_.status, on_change=on_search)
-            self._status_field.classes("some")
+            self._status_field.classes("some").style("flex-basis: 15rem")
             self._day_field = widgets.date_field("Valid on", filter_.on_day, on_search).classes("some")
             newest = await ctx.user.memory.list_atoms(
                 self._space.id, limit=CATEGORY_SAMPLE_SIZE, include_superseded=True
@@ -261,7 +261,7 @@ class MemoryPage:
     def _open_space_dialog(self) -> None:
         ctx = self._ctx
         with widgets.dialog("New space") as dialog:
-            widgets.muted("Spaces are separate: memories of one space are never recalled in another.")
+            widgets.muted("Spaces are separate: a chat uses the memories of one space only.")
 
             async def create() -> None:
                 space_name = (name.value or "").strip()
@@ -288,7 +288,7 @@ async def atom_page(ctx: PageContext) -> None:
         atoms.show_text(found)
         with widgets.box("line"):
             atoms.show_status_chip(found)
-            widgets.chip(atoms.format_category(found))
+            atoms.show_category_chip(found)
             widgets.muted(atoms.format_validity(found))
             with widgets.box("actions"):
                 atoms.show_actions(ctx, found, lambda changed: _go_to_changed(ctx, changed))
@@ -307,15 +307,15 @@ async def _go_to_changed(ctx: PageContext, changed: Atom) -> None:
 
 def _show_fields(found: Atom, space: str | None) -> None:
     widgets.heading("Details")
-    status = {AtomStatus.ACTIVE: "Active", AtomStatus.ARCHIVED: "Archived: recalled only on request"}
+    status = {AtomStatus.ACTIVE: "Active", AtomStatus.ARCHIVED: "Archived: not used in answers, can be restored"}
     was_never_valid = found.valid_to is not None and found.valid_to <= found.valid_from
-    ends = "never valid (corrected)" if was_never_valid else widgets.format_datetime(found.valid_to) or "still valid"
+    ends = atoms.NEVER_VALID if was_never_valid else widgets.format_datetime(found.valid_to) or "still valid"
     widgets.pairs(
         ("Valid from", widgets.format_datetime(found.valid_from)),
         ("Valid until", ends),
-        ("Recorded", widgets.format_datetime(found.created_at)),
-        ("Superseded", widgets.format_datetime(found.superseded_at)),
-        ("Status", status.get(found.status, "Forgotten: never recalled")),
+        ("Stored on", widgets.format_datetime(found.created_at)),
+        ("Superseded on", widgets.format_datetime(found.superseded_at)),
+        ("Status", status.get(found.status, "Forgotten: never used again")),
         ("Kind", found.category.kind.value.capitalize()),
         ("Category", found.category.name),
         ("Importance", f"{found.importance} of 5"),
@@ -341,7 +341,8 @@ async def _show_quotes(ctx: PageContext, found: Atom) -> None:
                 widgets.muted("This message was deleted.")
             with widgets.box("line"):
                 if message is not None:
-                    widgets.muted(f"{message.role}, {widgets.format_datetime(message.created_at)}")
+                    speaker = "You" if message.role == "user" else message.role.capitalize()
+                    widgets.muted(f"{speaker}, {widgets.format_datetime(message.created_at)}")
                 label = "Open conversation" if message_id is None else "Show in conversation"
                 ui.link(label, ctx.link("/conversations", id=conversation_id, message=message_id)).classes("go quiet")
     if len(sources) > MAX_MESSAGES_QUOTED:
@@ -363,7 +364,7 @@ async def _show_history(ctx: PageContext, found: Atom) -> None:
                     style = " over" if atoms.is_superseded_or_expired(each) else ""
                     link = ui.link(each.text, ctx.link(ATOM_PATH, id=each.id)).classes(f"go said{style}")
                     link.props("dir=auto")
-                widgets.muted(f"{atoms.format_validity(each)} · recorded {widgets.format_datetime(each.created_at)}")
+                widgets.muted(f"{atoms.format_validity(each)} · stored on {widgets.format_datetime(each.created_at)}")
 
 
 async def _show_entities(ctx: PageContext, found: Atom) -> None:

@@ -90,7 +90,7 @@ def _show_agent(ctx: PageContext, agent: Agent, session: SessionState | None) ->
 
 def _show_session(session: SessionState | None) -> None:
     if session is None:
-        widgets.muted("No session yet. Send this agent a message to see its state highlighted here.")
+        widgets.muted("No session yet. Send a message to this agent. This page then highlights the current state.")
         return
     with widgets.box("card", "stack", "tight", tag="section").props('aria-label="Your session"'):
         with widgets.box("line"):
@@ -104,8 +104,8 @@ def _show_session(session: SessionState | None) -> None:
 
 def _show_empty() -> None:
     hint = (
-        "Agents with routes follow a conversation step by step and gather the data they need. Write one and serve it:"
-        " this page then draws its routes and highlights the state of your session."
+        "Agents with routes follow a conversation step by step and gather the data they need. Write an"
+        " agent and start the server with it. This page then shows its routes and the current state of your session."
     )
     with widgets.empty_state("account_tree", "This server has no agents with routes.", hint):
         code_block(AGENT_EXAMPLE).style("text-align: left")

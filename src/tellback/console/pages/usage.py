@@ -30,7 +30,7 @@ ANSWER_PURPOSE = "answer"
 PURPOSE_LABELS = {
     ANSWER_PURPOSE: "Answers",
     "extraction": "Memory extraction",
-    "reconciliation": "Memory reconciliation",
+    "reconciliation": "Comparing new memories with old ones",
     "summary": "Summaries",
 }
 CHART_TEXT_COLOR = "#8a8a8a"
@@ -223,9 +223,9 @@ def _show_totals(calls: list[UsageEntry]) -> None:
     rows = []
     for (purpose, model), group in sorted(groups.items(), key=lambda each: -sum(call.tokens for call in each[1])):
         priced = [call.cost for call in group if call.cost is not None]
-        cost = "no price" if not priced else _format_dollars(sum(priced))
+        cost = "price unknown" if not priced else _format_dollars(sum(priced))
         if priced and len(priced) < len(group):
-            cost += f" ({len(group) - len(priced)} calls without a price)"
+            cost += f" ({len(group) - len(priced)} calls with unknown price)"
         tokens = (f"{sum(call.input_tokens for call in group):,}", f"{sum(call.output_tokens for call in group):,}")
         rows.append((PURPOSE_LABELS.get(purpose, purpose), model, f"{len(group):,}", *tokens, cost))
     columns = ("Purpose", "Model", "Calls", "Tokens in", "Tokens out", "Cost")
@@ -234,14 +234,17 @@ def _show_totals(calls: list[UsageEntry]) -> None:
 
 def _show_note(is_for_all_users: bool, is_truncated: bool, offline_count: int) -> None:
     if is_for_all_users:
-        sentence = "Includes model calls for the memory of all users of this app. Answers are counted per user only."
+        sentence = (
+            "Includes the model calls for the memory of all users of this app. Answers are not included here: turn the"
+            " switch off to see the answers of this user."
+        )
     else:
-        sentence = "Includes model calls for memory, and answers for which the model reported its usage."
+        sentence = "Includes model calls for memory, and answers whose token counts the model reported."
     if offline_count:
         sentence += f" Not included: {widgets.format_count(offline_count, 'offline answer')} (no cost)."
     if is_truncated:
         sentence += (
-            f" Some calls are missing: this page reads at most {MAX_CALLS:,} calls for memory, and the last"
-            f" {MAX_MESSAGES} messages of each of the newest {MAX_CONVERSATIONS} conversations. Try a shorter period."
+            f" Older calls may be missing: this page reads only the newest data ({MAX_CALLS:,} calls for memory,"
+            f" and {MAX_CONVERSATIONS} conversations with {MAX_MESSAGES} messages each)."
         )
     widgets.muted(f"{sentence} Days are in UTC.")
