@@ -32,7 +32,7 @@ def test_importing_an_export_again_adds_nothing(export: Path) -> None:
     first = run("export.zip", "--user", "maya")
     assert first.exit_code == 0, first.output
     assert first.stdout == "Imported 3 chats with 3 messages.\nSkipped 1 chat: no messages.\nExtracted 3 memories.\n"
-    assert "stored verbatim" in first.stderr
+    assert "word for word" in first.stderr
     repeated = json.loads(run("export.zip", "--user", "maya", "--json").stdout)
     assert (repeated["chats"], repeated["already_there"], repeated["format"]) == (0, 3, "chatgpt")
 
