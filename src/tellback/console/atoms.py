@@ -132,7 +132,6 @@ def show_score(hit: RecallHit) -> None:
         widgets.table(("Factor", "Points"), rows, frozenset({1}))
         widgets.muted(
             f"Total: {sum(hit.parts.values()):+.2f} points. More points give a higher score; 0 points give 0.50."
-            + (f" Because of its age, the memory counts {hit.decay_weight:.0%}." if hit.decay_weight < 1 else "")
         )
 
 

@@ -201,7 +201,7 @@ def _show_route(reply: BackendReply) -> None:
     widgets.heading("Route decisions")
     widgets.muted("A route is a task of the agent. Its states are the steps.")
     if trace.route:
-        text_label(trace.route[:1].upper() + trace.route[1:])
+        text_label(f"Route choice: {trace.route}")
     if trace.scores:
         rows = [(title, f"{score:g}") for title, score in trace.scores.items()]
         widgets.table(("Route", "Score"), rows, frozenset({1}))

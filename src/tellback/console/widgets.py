@@ -325,7 +325,10 @@ async def resolve_space(ctx: PageContext) -> tuple[list[MemorySpace], MemorySpac
 
 def space_select(ctx: PageContext, spaces: list[MemorySpace], chosen: MemorySpace, path: str) -> ui.select:
     """Create a select field that reloads the page for another space."""
-    names = {space.id: f"{truncate(space.name, 60)} ({space.atom_count:,} in total)" for space in spaces}
+    names = {
+        space.id: f"{truncate(space.name, 60)} ({format_count(space.atom_count, 'memory', 'memories')} in total)"
+        for space in spaces
+    }
     return select_field(
         names, "Space", chosen.id, on_change=lambda event: ui.navigate.to(ctx.link(path, space=event.value))
     )
