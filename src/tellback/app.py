@@ -69,7 +69,7 @@ class Tellback(Handle):
     - `count_tokens`: counts tokens of working contexts, which are estimated otherwise. `clock`: returns the current
       time.
 
-    Use `async with`, or `with` in synchronous code, where every method blocks until its result is there.
+    Use `async with`, or `with` in synchronous code, where every method blocks until its result is available.
 
     >>> import asyncio
     >>> async def main():

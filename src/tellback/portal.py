@@ -1,4 +1,4 @@
-"""The implementation of the synchronous API: every call blocks until its result is there.
+"""The implementation of the synchronous API: every call blocks until its result is available.
 
 One event loop runs in its own thread. Calls may come from any number of threads. The types are in `tellback.sync`.
 """

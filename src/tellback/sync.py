@@ -1,6 +1,6 @@
 """The synchronous API: the classes of the objects in `with Tellback(...) as tb:`.
 
-Each class wraps an asynchronous handle and has the same methods, which block until the result is there. The classes are
+Each class wraps an asynchronous handle and has the same methods, which block until they are finished. The classes are
 created on first use. Their types are in `sync.pyi`, which `python tools/sync_stubs.py` generates.
 
 >>> from tellback import Tellback

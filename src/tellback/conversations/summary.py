@@ -132,7 +132,7 @@ class RollingSummaries:
             after = found[-1][1]
 
     async def refresh(self, scope: Scope, id: str, model: str | Model | None = None) -> RollingSummary:
-        """Update the summary to the message that is the newest now."""
+        """Update the summary up to the newest message."""
         conversation_log = self._runtime.store.conversations
         outcome, target = "unchanged", None
         while True:

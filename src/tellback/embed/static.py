@@ -2,8 +2,7 @@
 
 A text's vector is the mean of wordllama's vectors of its tokens. This module reads the two data files of the
 `wordllama` package directly, in 90 ms and 24 MB. The package's own loader makes the same vectors (a test checks this),
-but needs
-340 ms and 96 MB besides numpy, imports requests and configures the root logger."""
+but needs 340 ms and 96 MB besides numpy, imports requests and configures the root logger."""
 
 from __future__ import annotations
 

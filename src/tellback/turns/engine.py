@@ -264,7 +264,7 @@ class TurnEngine:
         return [message for message_row in stored for message in message_row.messages]
 
     async def _add_interrupted_results(self, request: TurnRequest, history: list[Message]) -> None:
-        """Give approved calls that had begun when the process ended a result that says so."""
+        """Add error results to the history for approved calls that were running when the process ended."""
         assert request.conversation_id is not None
         started = (await load_approval_state(self._log, request.scope, request.conversation_id)).started
         for index in range(len(history) - 1, -1, -1):
@@ -272,7 +272,7 @@ class TurnEngine:
             history[index + 1 : index + 1] = map(build_interrupted_result, interrupted)
 
     async def _apply_decisions(self, request: TurnRequest, turn: _OpenTurn) -> None:
-        """Keep the decisions on pending calls. A call that had begun gets a result that says so."""
+        """Validate and apply the decisions on pending calls. A call that had started gets an error result instead."""
         assert request.conversation_id is not None
         assert turn.approvals is not None
         waiting = {call.id: call for call in pending_calls(turn.history)}

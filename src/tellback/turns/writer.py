@@ -2,8 +2,7 @@
 
 A hidden message lists the tool calls that a turn left pending. Another one is written before approved calls run. If the
 process ends before the result of such a call is stored, its outcome is unknown: the call is not run again, and the
-model
-receives a result that says so."""
+model receives a result that says so."""
 
 from __future__ import annotations
 

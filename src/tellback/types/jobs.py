@@ -73,7 +73,7 @@ class Binding:
 
 
 class JobStatus(StrEnum):
-    """How far a job has come. A failed or cancelled one is not run again unless someone asks for it."""
+    """The state of a job. A failed or cancelled job runs again only on request."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -83,17 +83,17 @@ class JobStatus(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more happens to it by itself."""
+        """Whether the job has ended and runs again only on request."""
         return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class Job(Scoped):
-    """The extraction of one window of a conversation into one space, as it stood when it was read.
+    """The extraction of one window of a conversation into one space, a snapshot.
 
-    The window is the messages from `from_seq` to `to_seq`. `attempts` counts how often it was begun since it was
-    queued, `runs` how often at all. `error` says why the last attempt failed, and `raw_output` keeps what the model had
-    said, if it could not be read. `result` counts what a job that is done has changed.
+    The window is the messages from `from_seq` to `to_seq`. `attempts` counts its runs since it
+    was queued, `runs` counts all of its runs. `error` is the reason of the last failure, and `raw_output` the output of
+    the model, if it could not be parsed. `result` counts the changes of a finished job.
     """
 
     id: str

@@ -2,8 +2,7 @@
 
 If a request has tools, a JSON schema constrains the answer to `{"say": ...}` or `{"tool": ..., "input": ...}`, since
 small models have no reliable tool format. Histories become alternating user and assistant messages, which every
-template
-accepts."""
+template accepts."""
 
 from __future__ import annotations
 
