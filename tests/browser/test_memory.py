@@ -38,6 +38,7 @@ async def test_memories_are_filtered_by_validity_date_and_status(site: Site, pag
     await expect(page.get_by_role("article")).to_have_count(1)
     await page.goto(site.at("/memory", user="maya-m1", status="over"))
     await expect(card(page, "Lives in Berlin")).to_contain_text("Superseded")
+    await expect(card(page, "Lives in Berlin").get_by_title("Replaced by a newer memory.")).to_be_visible()
     await expect(page.get_by_role("article")).to_have_count(1)
 
 
@@ -83,7 +84,8 @@ async def test_forgetting_needs_confirmation_and_escape_cancels_it(site: Site, p
     seeded = await seed_user(site.store, "maya-m4")
     await page.goto(site.at("/atom", user="maya-m4", id=seeded.lisbon))
     await page.get_by_role("button", name="Forget").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("The memory it replaced becomes current again.")
+    await expect(page.get_by_role("dialog")).to_contain_text("you cannot restore it. The memory it replaced becomes")
+    await expect(page.get_by_role("dialog")).to_contain_text("archive it instead")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
     await page.get_by_role("button", name="Forget").click()

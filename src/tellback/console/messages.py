@@ -271,8 +271,9 @@ class ToolCard:
                 self._set_caption("running…" if approved else "declined")
                 await on_decision(approved)
 
-            ui.button("Approve", icon="check", on_click=lambda: submit(True)).props("no-caps unelevated dense")
-            ui.button("Decline", icon="close", on_click=lambda: submit(False)).props("no-caps outline dense")
+            approve = widgets.button("Approve", "check", lambda: submit(True), "small")
+            approve.props("unelevated").props(remove="outline")
+            widgets.button("Decline", "close", lambda: submit(False), "small")
 
     def _set_caption(self, text: str) -> None:
         self._root.props["caption"] = text

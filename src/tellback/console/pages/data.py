@@ -116,11 +116,10 @@ class DataPage:
                 ui.label("There was nothing to delete.")
             else:
                 ui.label("All account data was deleted. Deleted entries:").classes("said")
-                rows = [
-                    (COLLECTION_LABELS.get(name, widgets.format_field_name(name)), f"{count:,}")
-                    for name, count in erased.items()
-                    if count
-                ]
+                labelled: Counter[str] = Counter()
+                for name, count in erased.items():
+                    labelled[COLLECTION_LABELS.get(name, "Index and other internal entries")] += count
+                rows = [(label, f"{count:,}") for label, count in labelled.items() if count]
                 widgets.table(("Data", "Entries"), rows, frozenset({1}))
         await self._show_counts()
 
