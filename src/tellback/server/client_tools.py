@@ -88,7 +88,7 @@ def parse_tool_results(inputs: Sequence[ToolResultIn]) -> dict[str, ToolResult]:
 
 
 class TurnContinuation:
-    """What continues a turn: results of tool calls, and decisions on them."""
+    """The input that resumes a turn: results of tool calls, and decisions on them."""
 
     def __init__(self, body: BaseTurnInput) -> None:
         self._tools = body.tools or []

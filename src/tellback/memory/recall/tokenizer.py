@@ -321,7 +321,7 @@ _NAME_IN_SENTENCE = re.compile(rf"(?<=[^.!?\u2026*)\-\u2014: ]){_CAPITALIZED}")
 
 @dataclass(frozen=True, slots=True)
 class QuestionIntent:
-    """What a question asks for. `both` means all of the people it names."""
+    """The kind of answer that a question asks for. `both` means that it asks about all people in it."""
 
     when: bool = False
     where: bool = False

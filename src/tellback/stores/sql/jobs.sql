@@ -128,7 +128,7 @@ WHERE id = :id AND status = 'running' AND runs = :run
 RETURNING id;
 
 -- name: platform_running_instances
--- Both statuses are listed although one is meant, so that SQLite uses the small index of unfinished jobs.
+-- Both statuses are listed, although only running jobs match, so that SQLite uses the small index of unfinished jobs.
 SELECT DISTINCT instance_id
 FROM jobs
 WHERE status IN ('queued', 'running') AND status = 'running' AND instance_id IS NOT NULL;
