@@ -26,10 +26,13 @@ from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, Se
 from tellback.testing.sessions.repositories import contents, eventually, later, make_message, make_session
 from tests.integration.sessions import adapter_checks
 from tests.support.fault_proxy import FaultProxy
+from tests.support.servers.base import free_port
 from tests.support.servers.redis import RedisServer
 from tests.support.subprocesses import paused_process
 
 MODULE = "tellback.sessions.redis"
+BUS_PORT_OFFSET = 10_000
+"""A node of a cluster also listens on the port at this distance."""
 
 
 def adapters_of(url: str) -> MakeAdapter:
@@ -529,6 +532,10 @@ class TestFailures:
 
 class ClusterServer(RedisServer):
     """A cluster with one node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = free_port(BUS_PORT_OFFSET)
 
     def command(self) -> list[str]:
         return [*super().command(), "--cluster-enabled", "yes"]

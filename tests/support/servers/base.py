@@ -131,17 +131,25 @@ class Server(ABC):
         )
 
 
-def free_port() -> int:
-    """Return a port outside the ephemeral range, so that it stays free until a restart."""
+def free_port(second_offset: int = 0) -> int:
+    """Return a port outside the ephemeral range, so that it stays free until a restart.
+
+    With `second_offset`, the port at this distance is free, too, and below the ephemeral range.
+    """
     while True:
-        port = 20_000 + randbelow(12_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        port = 20_000 + randbelow(12_000 - second_offset)
+        if all(_is_free(each) for each in {port, port + second_offset}):
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def find_packaged_program(package: str, program: str) -> Path | None:
