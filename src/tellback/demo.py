@@ -33,6 +33,8 @@ _RETRY_HINTS = {
 }
 _APOLOGIES = ("Sorry, I didn't catch that.", "I still don't understand, sorry.")
 _DAY_OFFSETS = {"today": 0, "tonight": 0, "tomorrow": 1}
+_GUEST_NUMBER = re.compile(r"(?<![\d-])(?<!\d[:.])([1-8])(?![\d-]|[:.]\d|\s*(?:[ap]\.?m\b|o'clock))", re.IGNORECASE)
+"""A digit that is not part of a date or a time."""
 _GUEST_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 
 _SAMPLE_CONVERSATIONS = (
@@ -247,7 +249,7 @@ def _parse_day(text: str) -> str | None:
 
 
 def _parse_guests(text: str) -> int | None:
-    number = re.search(r"(?<![\d-])([1-8])(?![\d-])", text)
+    number = _GUEST_NUMBER.search(text)
     if number is not None:
         return int(number[1])
     return next((count for word, count in _GUEST_WORDS.items() if re.search(rf"\b{word}\b", text.lower())), None)

@@ -123,8 +123,8 @@ async def test_an_empty_message_is_not_sent(scripted_site: Site, page: Page) -> 
     await message_field(page).press("Enter")
     await page.get_by_role("button", name="Send").click()
     await expect(page.get_by_text("Send a message.")).to_be_visible()
-    await page.get_by_role("button", name="What do you remember about me?").click()
-    await expect(message_field(page)).to_have_value("What do you remember about me?")
+    await page.get_by_role("button", name="Where did I move?").click()
+    await expect(message_field(page)).to_have_value("Where did I move?")
     await expect(message_field(page)).to_be_focused()
 
 

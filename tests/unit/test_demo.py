@@ -136,3 +136,12 @@ def test_without_the_console_extra_the_demo_says_what_to_install(monkeypatch: py
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 2
     assert "pip install 'tellback[console]'" in result.output
+
+
+@pytest.mark.parametrize("text", ["7 pm", "At 7:30", "at 7 o'clock", "around 8PM", "on 2026-12-04"])
+async def test_a_time_or_date_does_not_change_the_number_of_guests(text: str) -> None:
+    async with Tellback(":memory:") as tb:
+        agent = build_tables_agent(tb)
+        response = await agent.respond("An Indian table for 2.")
+        response = await agent.respond(text, response.session)
+        assert response.session.extracted["guests"] == 2

@@ -33,8 +33,7 @@ NOTHING_REMEMBERED = "I found nothing about that in your memory."
 STORED_FOR_MEMORY = "Stored. Your message becomes a memory when this conversation is closed."
 NOT_STORED = "I can only quote memories, and messages are not stored here."
 FIRST_ANSWER_NOTE = (
-    "No model is set up, so answers only quote your memory: set a provider's key, such as ANTHROPIC_API_KEY, or run"
-    " `tellback doctor`."
+    "No model is set up, so answers only quote your memory. `tellback doctor` shows how to set one up."
 )
 SETUP_HINT = (
     "To set up a model, set the environment variable of a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY),"

@@ -251,7 +251,7 @@ def _guide_lines(address: str, url: str, open_browser: bool, has_sample: bool) -
         webbrowser.open(console_url)
     suggestions = [
         f'Open {console_url} and write about yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
-        'Click "New conversation" and ask: "What do I eat?" The answer cites your message.',
+        'Click "New conversation" and ask: "Where did I move?" The answer cites your message.',
         'Select the agent Tables and write: "A table for two tomorrow". "Routes" shows the current state.',
     ]
     if has_sample:

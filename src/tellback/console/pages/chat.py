@@ -76,7 +76,7 @@ INCOMPLETE_NOTES = {
     "max_cycles": "The answer is incomplete: it reached the maximum number of model calls.",
 }
 
-EXAMPLE_MESSAGES = ("I moved to Lisbon in March, and I am vegetarian now.", "What do you remember about me?")
+EXAMPLE_MESSAGES = ("I moved to Lisbon in March, and I am vegetarian now.", "Where did I move?")
 
 
 @console_page("/", "Chat")
