@@ -57,7 +57,7 @@ async def test_a_conversation_can_be_opened_and_closed(maya: User) -> None:
     assert await conversations.close(conversation.id) == closed
 
 
-async def test_append_methods_use_the_same_turn(maya: User) -> None:
+async def test_messages_up_to_the_next_user_message_belong_to_one_turn(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     rule = await conversations.append_system_message(conversation.id, "Be kind.")
@@ -134,7 +134,7 @@ async def test_hidden_messages_are_stored_but_returned_only_on_request(maya: Use
     ]
 
 
-async def test_pages_go_back_and_forth(maya: User) -> None:
+async def test_messages_can_be_paged_in_both_directions(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     for n in range(1, 11):
@@ -150,7 +150,7 @@ async def test_pages_go_back_and_forth(maya: User) -> None:
     assert await texts(after=2, before=5) == ["3", "4"]
 
 
-async def test_listing_by_namespace_status_and_page(maya: User) -> None:
+async def test_conversations_are_listed_by_namespace_status_and_page(maya: User) -> None:
     conversations = maya.conversations
     created = [await conversations.create("a" if n % 2 else "b") for n in range(5)]
     await conversations.close(created[0].id)
@@ -281,20 +281,20 @@ async def test_values_that_cannot_be_stored_raise_an_error_with_the_reason(
         ({"content": None}, "a string or a list of blocks"),
         ({"content": []}, "empty"),
         ({"content": [{"type": "video", "url": "x"}]}, "unknown block type 'video'"),
-        ({"content": [{"type": "text"}]}, "not a text block"),
+        ({"content": [{"type": "text"}]}, "invalid text block"),
         ({"content": [{"type": "text", "text": "x", "colour": 1}]}, "colour"),
         ({"content": [7]}, "a block must be a mapping"),
-        ({"content": [{"type": "text", "text": None}, "b"]}, "text is a text"),
-        ({"content": [{"type": "text", "text": 5}]}, "text is a text"),
-        ({"content": [TextBlock(None)]}, "text is a text"),  # type: ignore[arg-type]
-        ({"content": [{"type": "tool_use", "id": None, "name": "n"}]}, "id is a text"),
-        ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": None}]}, "arguments is a mapping"),
+        ({"content": [{"type": "text", "text": None}, "b"]}, "text must be a string"),
+        ({"content": [{"type": "text", "text": 5}]}, "text must be a string"),
+        ({"content": [TextBlock(None)]}, "text must be a string"),  # type: ignore[arg-type]
+        ({"content": [{"type": "tool_use", "id": None, "name": "n"}]}, "id must be a string"),
+        ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": None}]}, "arguments must be a mapping"),
         ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": {"d": datetime.now()}}]}, "not JSON"),
         ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": {"s": {1}}}]}, "not JSON"),
-        ({"content": [{"type": "tool_result", "tool_use_id": None}]}, "tool_use_id is a text"),
+        ({"content": [{"type": "tool_result", "tool_use_id": None}]}, "tool_use_id must be a string"),
         ({"content": [{"type": "tool_result", "tool_use_id": "t", "content": 7}]}, "content"),
         ({"content": [{"type": "image"}]}, "url or data"),
-        ({"content": [{"type": "image", "data": b"x"}]}, "data is a text"),
+        ({"content": [{"type": "image", "data": b"x"}]}, "data must be a string"),
         ({"content": "x", "created_at": "0001-01-01T00:00:00+05:00"}, "created_at"),
         ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": nested(200)}]}, "nested"),
         ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": nested(20_000)}]}, "nested"),

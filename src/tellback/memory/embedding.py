@@ -45,9 +45,10 @@ class BackfillResult:
 
 
 class EmbeddingService:
-    """One embedder and one store.
+    """Computes the vectors of one store with one embedder.
 
-    A failure loses nothing: new atoms are stored without a vector for now, and queries are ranked by their words.
+    If the embedder fails, no data is lost: new atoms are stored without a vector for now, and queries are ranked by
+    their words.
     """
 
     def __init__(self, runtime: Runtime, embedder: Embedder | None) -> None:
@@ -104,7 +105,7 @@ class EmbeddingService:
         """Embed texts that have no vector by this embedder, the newest first.
 
         A text that the embedder rejects stays without a vector. Raises `EmbeddingError` if the embedder seems to fail
-        for all.
+        for all texts.
         """
         result, before = BackfillResult(), None
         while self._embedder is not None:
@@ -125,7 +126,8 @@ class EmbeddingService:
     ) -> int:
         """Embed texts without vectors, of every user; with `forget_others`, then delete the vectors of other embedders.
 
-        Raises `EmbeddingError` at the end if the embedder rejected some texts, and immediately if it keeps failing.
+        Return the number of embedded texts. Raises `EmbeddingError` at the end if the embedder rejected some texts, and
+        immediately if it keeps failing.
         """
         result, failed = BackfillResult(), 0
         async for scope, space_id in iterate_spaces(self._runtime.store.memories):
@@ -138,10 +140,10 @@ class EmbeddingService:
             if result.refused >= MAX_FAILURES and not result.embedded:
                 break  # the embedder keeps failing
         if result.refused or failed:
-            spaces = f", and nearly all of {failed} spaces" if failed else ""
+            spaces = f", and nearly all texts of {failed} spaces" if failed else ""
             raise EmbeddingError(
-                f"{self.name} rejected {result.refused} texts{spaces}. They are found by their words alone."
-                f" {result.embedded} others were embedded."
+                f"The embedder {self.name!r} rejected {result.refused} texts{spaces}. Recall finds them by their words"
+                f" alone. {result.embedded} others were embedded."
             )
         if forget_others:
             async for scope, space_id in iterate_spaces(self._runtime.store.memories):

@@ -166,9 +166,10 @@ class Memory(Handle):
     ) -> Atom:
         """Replace an atom with a new one. The old one is valid until the new one's `valid_from` (default: now).
 
-        Omitted arguments are copied from the old atom, except for its source. Only the platform writes patterns, so
-        pass another `category` to replace one. Only the last atom of a chain can be superseded; for another, this
-        raises `AtomSupersededError`, which contains the id of its replacement.
+        If omitted, `category`, `importance`, `confidence` and `entity_ids` are copied from the old atom; the source and
+        `valid_to` are not. Only the platform writes patterns, so pass another `category` to replace one. Only the last
+        atom of a chain can be superseded; for another, this raises `AtomSupersededError`, which contains the id of its
+        replacement.
         """
         old = await self.get_atom(old_id)
         if old is None:
@@ -282,7 +283,7 @@ class Memory(Handle):
     async def merge_entities(self, canonical_id: str, alias_id: str) -> Entity:
         """Merge the alias entity into the canonical one. Its atoms and names move to the canonical entity.
 
-        Return the merged entity. Merging again changes nothing.
+        Return the canonical entity. Merging again changes nothing.
         """
         return await self._memories.merge(
             self._scope,
@@ -361,7 +362,7 @@ class Memory(Handle):
         now: DatetimeLike = None,
         include_archived: bool = False,
     ) -> RecallResult:
-        """Return everything about an entity, the newest first.
+        """Return the memories about an entity, the newest first, at most `limit` (default: 10).
 
         If no entity has that name, return the memories that mention it, or that a person of that name said.
         """
@@ -522,9 +523,10 @@ class Memory(Handle):
         *,
         on_progress: Callable[[ReplayProgress], Any] | None = None,
     ) -> ReplayReport:
-        """Extract all of this user's conversations of a namespace again, the oldest first, and wait until that is done.
+        """Extract this user's conversations again, the oldest first, and wait until that is done.
 
-        `on_progress` is called when jobs end. Cancelling the replay cancels the jobs that have not started.
+        With `namespace`, only those of that namespace are extracted. `on_progress` is called when a conversation is
+        planned and when jobs end. Cancelling the replay cancels its jobs that have not started.
         """
         if extraction_version is not None:
             self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
@@ -553,7 +555,7 @@ class Memory(Handle):
         return await self._runtime.store.jobs.get(self._scope, id) if validation.is_valid_id(id) else None
 
     async def retry_job(self, id: str) -> Job:
-        """Queue a failed, cancelled or finished job of this user again, as a new one."""
+        """Queue a failed, cancelled or finished job of this user again, with no attempts and no error."""
         now = self._runtime.clock()
         job = await self._runtime.store.jobs.retry(self._scope, validation.validate_id("job", id), now=now)
         self._runtime.jobs.wake()

@@ -1,6 +1,6 @@
 """Find patterns: recurring episodes become a separate atom that cites them.
 
-Finding them is pure code; `PatternMiner`, at the end, reads the episodes and stores the patterns.
+Finding them does no I/O; `PatternMiner`, at the end, reads the episodes and stores the patterns.
 
 Patterns ignore the time of day, because the stored hour is mostly when somebody mentioned the episode, in UTC.
 """
@@ -155,7 +155,8 @@ class Cluster:
         return f"{PATTERN_PREFIX} {when}: {sentence}" if when else f"{PATTERN_PREFIX}: {sentence}"
 
     def typical_sentence(self) -> str:
-        """Return the sentence of the most common signature; of several, the shortest, then the first."""
+        """Return the sentence of the episode that shares the most stems with the others; of several, the shortest, then
+        the first."""
         stem_counts = Counter(stem for signature in self.signatures for stem in signature)
 
         def oddity(number: int) -> tuple[float, int, int]:
@@ -205,7 +206,7 @@ def have_same_names(one: str, other: str) -> bool:
 
 
 def are_compatible(one: Set[str], other: Set[str]) -> bool:
-    """Whether two sets of names may describe the same thing: one contains the other."""
+    """Whether two sets of entity ids may describe the same thing: one contains the other."""
     return one <= other or other <= one
 
 
@@ -283,8 +284,8 @@ def cited_message_ids(citations: Iterable[Citation]) -> set[str]:
 
 
 class PatternMatch(NamedTuple):
-    """A cluster and a pattern that may belong together; a greater tuple is more likely. `order` is the negative number
-    of the cluster."""
+    """A cluster and a pattern that may belong together. A greater tuple is a better match. `order` is the negative
+    number of the cluster."""
 
     says_same: bool
     shared_messages: int

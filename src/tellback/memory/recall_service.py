@@ -129,7 +129,8 @@ class RecallService:
     async def by_entity(
         self, request: RecallRequest, entity_ids: list[str], name: str | None
     ) -> tuple[list[RecallHit], int]:
-        """Return the memories about an entity or, if the name is unknown, those that mention it; the newest first."""
+        """Return the memories about an entity, the newest first. If no entity has the name, return those that mention
+        it."""
         search = partial(self._build_search, request, None if entity_ids else name, None, entity_ids)
         async with self._space_cache.use(request.scope, request.space_id, search) as view:
             self._schedule_missing_vectors(request, view)

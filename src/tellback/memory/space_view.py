@@ -73,8 +73,8 @@ INLINE_CHARACTERS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class RecallFilter:
-    """Which atoms recall may return, by times in microseconds. `must_have_started` excludes atoms that begin after
-    `valid_at`."""
+    """The filter of the atoms that recall may return. Times are in microseconds. `must_have_started` excludes atoms
+    that begin after `valid_at`."""
 
     valid_at: int
     known_at: int = NEVER
@@ -155,7 +155,7 @@ class SpaceView:
         return found
 
     def decay(self, rows: Ints, now: int) -> npt.NDArray[np.float64]:
-        """Return the fraction of each row's weight that is left after its age."""
+        """Return the fraction of each row's weight that is left at its age."""
         return _decay(now - self.valid_from.view[rows], HALF_LIVES[self._kinds.view[rows]])
 
     def prior_scores(self, now: int) -> PriorScores:

@@ -1,6 +1,7 @@
 """Text for prompts: templates of the working context, and functions that sanitize untrusted text.
 
-Sanitized text cannot start a new line, hide characters, or forge the marks of a record.
+Sanitized text cannot hide characters or forge the marks of a record. `sanitize_line` and `sanitize_block` also make
+sure that a text cannot start a new section or message of the prompt.
 
 A template is Mustache text with an id. It is rendered with `summary`, `always_on`, `recalled` and `turns`; `SAMPLE`
 shows the fields of each. Values are already sanitized as plain text, so write them raw as `{{{text}}}`. `{{text}}`
@@ -37,7 +38,7 @@ SAMPLE: Mapping[str, Any] = {
     "has_recalled": True,
     "has_turns": True,
     "has_memory": True,  # a summary or memories
-    "has_record": True,  # any of the four
+    "has_record": True,  # a summary, memories or turns
 }
 """All values that a template can use."""
 

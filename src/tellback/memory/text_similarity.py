@@ -1,4 +1,4 @@
-"""Compare two texts by their words: cheap, and in any language."""
+"""Compare two texts by their words. This works in any language; negations are recognized in a few."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def same_value(a: str, b: str) -> bool:
 
 
 def stems(text: str) -> frozenset[str]:
-    """Return the stems of a text without stopwords and words such as "user"; all its words if nothing is left."""
+    """Return the stems of a text without stopwords and "user"; all its words if nothing is left."""
     found = frozenset(word.term for word in extract_words(text)) - {_USER_STEM}
     return found or frozenset(word.term for word in extract_all_words(text)) or frozenset(text_key(text).split())
 

@@ -45,7 +45,7 @@ MAX_CITED_MESSAGES = 5
 MAX_FORGOTTEN = 50
 MAX_COMPARED = 1_000
 MAX_SIMILAR = 200
-"""A new memory is compared with the newest `MAX_COMPARED` and, in a larger space, with the most similar ones."""
+"""A new memory is compared with the newest `MAX_COMPARED` and, in a larger space, `MAX_SIMILAR` similar ones."""
 
 REMEMBERED, KNOWN = "remembered", "known already"
 NOT_FOUND = "no such memory"
@@ -57,7 +57,7 @@ TOPIC_FIELD = "The topic (optional)."
 BEGIN_FIELD = f"The start of the period: {DATE_FORMAT}."
 CATEGORY_FIELD = "The kind of memory (default: FACT)."
 VALID_FROM_FIELD = f"The time since which it is true: {DATE_FORMAT} (default: now)."
-"""Descriptions of inputs that the MCP tools have as well."""
+"""Descriptions of inputs, shared with the MCP tools."""
 
 _RESULT_NOTE = "Each memory has an id, the date since which it is true, and its source."
 
@@ -81,7 +81,7 @@ def _limit_schema(default: int) -> dict[str, Any]:
 
 
 class MemoryTool(Tool):
-    """A tool whose input has exactly these properties. An optional one may be null."""
+    """A tool whose input has exactly the given properties. An optional property may be null."""
 
     __slots__ = ()
     _description: ClassVar[str]
@@ -117,8 +117,8 @@ class MemoryTool(Tool):
 
 @functools.lru_cache(maxsize=64)
 def _input_binder(schema_json: str) -> Bind:
-    """Return the input check of a schema. It is cached, because building one takes milliseconds and each turn has
-    tools."""
+    """Return the input check of a schema. It is cached, because building one takes milliseconds and every turn
+    creates tools."""
     schema = json.loads(schema_json)
     bind_checked = build_binder(schema, "memory tool")
     required = frozenset(schema["required"])
@@ -247,8 +247,8 @@ class RecallTimeline(MemoryTool):
 class Remember(MemoryTool):
     """Lets a model store a memory in a user's space. It cites the user's message of the current turn.
 
-    A memory that is already stored verbatim is not stored twice. In a space of more than `MAX_COMPARED` memories, only
-    the newest and the most similar ones are compared.
+    A text with the same words as a stored memory is not stored again. In a space of more than `MAX_COMPARED` memories,
+    only the newest and the most similar ones are compared.
 
     >>> from tellback import Tellback
     >>> Remember(Tellback(":memory:").user("maya"), "ms_1").parameters["properties"]["category"]["enum"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tellback.memory.memory import Memory
 
 MAX_TOOL_TEXT = 2_000
-"""How many characters of a tool's result or arguments a transcript shows. A template of messages shows everything."""
+"""How many characters of a tool's result or arguments are shown. Templates of the kind "messages" show everything."""
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -103,8 +103,8 @@ class ContextSources:
         return ContextDraft(turns, chosen_hits, self._render(chosen_hits, lines))
 
     def messages(self, draft: ContextDraft) -> tuple[Message, ...]:
-        """Build the same context as messages: a system message without the turns, then the turns, with tool texts
-        cut."""
+        """Build the same context as messages: a system message without the turns, then the turns. For a template of the
+        kind "block", tool texts are cut."""
         if self._last_messages is not None and self._last_messages[0] is draft:
             return self._last_messages[1]
         stored = sorted(
@@ -373,7 +373,7 @@ class WorkingContextBuilder(Handle):
         return await _BudgetFitter(sources, counter, token_budget).fit(query)
 
     async def _load_recent_messages(self, id: str, turns: int) -> list[StoredMessage]:
-        """Load the end of the conversation: at least that many turns, if it has as many."""
+        """Load the end of the conversation: at least `turns` complete turns, if it has that many."""
         size = min(max(PAGE_SIZE, 4 * turns), MAX_PAGE_SIZE)
         found: list[StoredMessage] = []
         while True:

@@ -89,7 +89,7 @@ class Dialogue:
         - `asks`: all fields that the state asks for; `not_asks`: fields that it must not ask for.
         - `calls`: the number of model calls. `tools`: the names of the tools that ran, in order; `pending`: of those
           that wait for approval.
-        - `said`: a part of the agent's message.
+        - `said`: a part of the agent's message. `completed`: whether the route is completed.
         """
         last = self.last
         asked_fields = last.asks
@@ -124,7 +124,7 @@ class Dialogue:
         return self
 
     def _check_fields(self, **expectations: Iterable[str] | None) -> None:
-        """Reject unknown field names: an expectation about them could never fail."""
+        """Reject unknown field names, which are probably misspelled: `not_asks` would never fail for them."""
         known = dict.fromkeys(name for route in self._scripted_agent.routes for name in route.schema.fields)
         known |= dict.fromkeys(self.last.session.extracted)
         for argument, names in expectations.items():

@@ -50,8 +50,8 @@ class FlowModel(FunctionModel):
       failed tool.
     - Replies: the first canned response of the agent, otherwise the description of the state and the missing fields.
 
-    It knows no synonyms, no negation and no earlier messages, and calls no tools. An error of these rules says nothing
-    about your flow; script such a turn with `understands(...)`.
+    It knows no synonyms, no negation and no earlier messages, and calls no tools. If it misunderstands a message, your
+    flow may still be correct; script such a turn with `understands(...)`.
 
     >>> import asyncio
     >>> from tellback.agent import Agent

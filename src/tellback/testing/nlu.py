@@ -32,7 +32,7 @@ _ANSWER_PARTS = frozenset(("routes", "data", "conditions"))
 class UnderstandingRequest:
     """The content of an interpretation prompt: routes with their text, field schemas by route, and conditions by key.
 
-    `parts` are the allowed parts of an answer, `current` is the key of the current route.
+    `parts` are the allowed parts of an answer, `current_route` is the key of the current route.
     """
 
     parts: frozenset[str] = frozenset()
@@ -184,7 +184,7 @@ def _match_scored_routes(route: Route | str, title: str, understanding: Understa
 
 
 def _match_only_route(route: Route | str, title: str, understanding: UnderstandingRequest) -> list[str]:
-    """Find the only route of a prompt that does not contain its title: the key is derived from the title."""
+    """Find a route by its key, which is derived from its title: a prompt with only one route contains no titles."""
     from tellback.types.ids import slug  # imported here: other tests do not need agents
 
     keys = (slug(title) or "route", getattr(route, "key", None))
@@ -194,7 +194,7 @@ def _match_only_route(route: Route | str, title: str, understanding: Understandi
 def _match_similar_routes(route: Route, keys: list[str], understanding: UnderstandingRequest) -> list[str]:
     """Select the routes that match this one among routes with the same title.
 
-    The key decides last: it is the one that the route's last agent assigned, which may be another agent.
+    The key is compared last, because the agent that last added the route assigned it, which may be another agent.
     """
     description = route.title + (f". {route.description}" if route.description else "")
     description = sanitize_line(description + (f" When: {'; '.join(route.conditions)}." if route.conditions else ""))

@@ -36,7 +36,8 @@ class SimulatedUser:
     them once, in order. If nothing is asked, it sends `agrees`. It gives up after `patience` messages without new facts
     and without progress.
 
-    With a `model`, the model writes the messages from goal and facts. `route` is the route to complete; default: any.
+    With a `model`, the model writes the messages from `goal` and `facts`. `route` is the route to complete (default:
+    any).
 
     >>> user = SimulatedUser("I want to fly", {"destination": "Rome"}, changes={"destination": ["Oslo"]})
     >>> user.goal
@@ -83,7 +84,7 @@ class Simulation:
     outcome: Outcome
     exchanges: tuple[SimulatedExchange, ...]
     initial_session: SessionState
-    """The session as it was before."""
+    """The session before the first exchange."""
 
     @property
     def session(self) -> SessionState:
@@ -105,7 +106,7 @@ async def simulate(
     approve: Any = None,
     **more: Any,
 ) -> Simulation:
-    """Let a simulated user talk to an agent until its route is completed, it gives up, or after `max_turns`.
+    """Let a simulated user talk to an agent until the route is completed, the user gives up, or `max_turns` is reached.
 
     `approve` decides on pending calls: True, False, an `Approval`, or a function (async or not) of the call that
     returns one. Without it, the simulation ends at a pending call. `more` is passed to `agent.respond`, such as `user`.

@@ -45,7 +45,7 @@ class Scoped:
 
 ApiKeyRole: TypeAlias = Literal["user", "app", "admin"]
 API_KEY_ROLES: tuple[ApiKeyRole, ...] = get_args(ApiKeyRole)
-"""The role of a key: acts as one user, as any user of an app, or as the app's administrator."""
+"""The roles of keys: a key acts as one user, as any user of an app, or as the app's administrator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Content blocks: the parts of a message in the log.
 
 A block is a frozen value that also reads as a mapping of the fields that are set, so `block.text`, `block["text"]`
-and `dict(block)` all work, and a block equals the mapping it can be made of.
+and `dict(block)` all work, and a block equals a mapping with the same fields.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _as_block(item: Any) -> ContentBlock:
     try:
         block = _build_block(kind, values)
     except TypeError as error:
-        raise TypeError(f"not a {kind} block: {item!r:.120} ({str(error).partition(') ')[2] or error})") from None
+        raise TypeError(f"invalid {kind} block {item!r:.120}: {str(error).partition(') ')[2] or error}") from None
     return _validate_block(block, item)
 
 
@@ -173,10 +173,10 @@ def _build_block(kind: str, values: dict[str, Any]) -> ContentBlock:
 
 _TEXT_FIELDS = ("text", "url", "data", "mime_type", "name", "id", "tool_use_id", "tool_name", "content")
 _FIELD_TYPES: Mapping[str, tuple[type[Any], str]] = {
-    **dict.fromkeys((*_TEXT_FIELDS, "invalid_input"), (str, "is a text")),
-    "meta": (Mapping, "is a mapping"),
-    "arguments": (Mapping, "is a mapping"),
-    "is_error": (bool, "is true or false"),
+    **dict.fromkeys((*_TEXT_FIELDS, "invalid_input"), (str, "must be a string")),
+    "meta": (Mapping, "must be a mapping"),
+    "arguments": (Mapping, "must be a mapping"),
+    "is_error": (bool, "must be true or false"),
 }
 _REQUIRED_FIELDS = {
     "text": ("text",),
@@ -200,7 +200,7 @@ def _validate_block(block: ContentBlock, original: Any) -> ContentBlock:
     if problem is None and isinstance(block, MediaBlock) and block.url is None and block.data is None:
         problem = "it needs a url or data"
     if problem is not None:
-        raise TypeError(f"not a {block.type} block: {original!r:.120} ({problem})")
+        raise TypeError(f"invalid {block.type} block {original!r:.120}: {problem}")
     return block
 
 

@@ -272,7 +272,7 @@ class TurnResult:
 
 
 TurnOutcome = TurnResult
-"""The former name of the result of `run_turn`."""
+"""The former name of `TurnResult`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def fold_name(name: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Convert a text to a part of an id: lower case, words joined by `_`; other alphabets stay.
+    """Convert a text to a part of an id: lower case, words joined by `_`. Letters of other alphabets are kept.
 
     >>> slug("User Onboarding!")
     'user_onboarding'

@@ -91,9 +91,9 @@ class JobStatus(StrEnum):
 class Job(Scoped):
     """The extraction of one window of a conversation into one space, a snapshot.
 
-    The window is the messages from `from_seq` to `to_seq`. `attempts` counts its runs since it
-    was queued, `runs` counts all of its runs. `error` is the reason of the last failure, and `raw_output` the output of
-    the model, if it could not be parsed. `result` counts the changes of a finished job.
+    The window is the messages from `from_seq` to `to_seq`. `attempts` counts its runs since it was queued, and `runs`
+    all of its runs. `error` is the reason of the last failure, and `raw_output` the output of the model, if it could
+    not be parsed. `result` counts the changes of a finished job.
     """
 
     id: str
@@ -121,26 +121,26 @@ class Job(Scoped):
 class ExtractionRun(Sequence[Job]):
     """The jobs that `run_extraction_for_conversation` started: one for each binding, space and window.
 
-    It is empty if the conversation has no messages. `id` and `status` are those of `job`: the first unfinished job,
-    otherwise the last one.
+    It is empty if the conversation has no messages. `id` and `status` are those of `job`: the first job that is not
+    done (it may have failed), otherwise the last one.
     """
 
     jobs: tuple[Job, ...]
 
     @property
     def job(self) -> Job | None:
-        """The first unfinished job, otherwise the last one."""
+        """The first job that is not done (it may have failed), otherwise the last one; None if there are no jobs."""
         last = self.jobs[-1] if self.jobs else None
         return next((job for job in self.jobs if job.status is not JobStatus.DONE), last)
 
     @property
     def id(self) -> str | None:
-        """The id of `job`."""
+        """The id of `job`; None if there are no jobs."""
         return None if self.job is None else self.job.id
 
     @property
     def status(self) -> JobStatus:
-        """The status of `job`."""
+        """The status of `job`; DONE if there are no jobs."""
         return JobStatus.DONE if self.job is None else self.job.status
 
     @overload

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 MAX_JSON_DEPTH = 100
-"""The maximum nesting of values. A deeper value could be encoded here, but not decoded from a deeper call stack."""
+"""The maximum nesting of values. A deeper value could be encoded, but not decoded later from a deeper call stack."""
 
 _LINE_BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
 
@@ -83,7 +83,7 @@ def make_storable(text: str) -> str:
 
 
 def is_storable(text: str) -> bool:
-    """Whether every database can store the text: PostgreSQL has no NUL, and UTF-8 no lone surrogates."""
+    """Whether every database can store the text: PostgreSQL rejects NUL, and UTF-8 has no lone surrogates."""
     if "\x00" in text:
         return False
     try:
@@ -126,7 +126,7 @@ def dump_stored_json(value: Any) -> str:
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """Replace numbers that JSON does not have by null."""
+    """Replace infinite and NaN numbers, which JSON does not have, with None."""
     if isinstance(value, Mapping):
         return {name: replace_nonfinite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -124,8 +124,8 @@ class Citation:
 class Atom(Scoped):
     """A snapshot of an atom: one remembered fact.
 
-    `valid_from` and `valid_to` are the time in which it is true (`valid_to` is None if it still is); `created_at` and
-    `superseded_at` are the time in which it was recorded as current. `source_conversation_id` and `source_message_ids`
+    It is true from `valid_from` until `valid_to` (None if no end is known). It was recorded as current from
+    `created_at` until `superseded_at` (None if it still is). `source_conversation_id` and `source_message_ids`
     are its source, `other_sources` are later confirmations, and `citations` contains all of them. `supersedes` and
     `superseded_by` are the ids of the previous and the next atom of a chain.
     """
@@ -254,7 +254,7 @@ class RecallResult:
 
 
 def decay_weight(kind: CategoryKind, age: timedelta) -> float:
-    """Return the weight that a memory has at a given age, between the floor and 1.
+    """Return the weight that a memory has at a given age, between `MIN_DECAY_WEIGHT` and 1.
 
     >>> decay_weight(CategoryKind.EPISODE, timedelta(days=30))
     0.5
@@ -294,7 +294,7 @@ class WorkingContext:
 
     @property
     def system(self) -> str:
-        """The block without the recent turns: for a system prompt that is followed by them as messages."""
+        """The block without the recent turns: a system prompt to send before these turns."""
         return message_text(self.messages[0]) if self.messages and self.messages[0].role == "system" else ""
 
     def __str__(self) -> str:

@@ -1,4 +1,7 @@
-"""Messages, their parts and tool calls, and a model's replies: deltas, usage. Frozen values, equal by content."""
+"""Messages, their parts and tool calls, and a model's replies with their deltas and usage.
+
+All of them are frozen values that are compared by content.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ Role = Literal["user", "assistant", "system", "tool"]
 class MessagePart:
     """One part of a message: text, an image, audio or a file.
 
-    `data` is base64; `url` is used instead for a part on a server. `meta` contains hints for one
-    provider, such as `{"cache_control": {"type": "ephemeral"}}` (Anthropic) or `{"detail": "low"}` (OpenAI).
+    `data` is base64. A part that is on a server has a `url` instead. `meta` contains hints for one provider, such as
+    `{"cache_control": {"type": "ephemeral"}}` (Anthropic) or `{"detail": "low"}` (OpenAI).
 
     >>> MessagePart(kind="text", text="hello").text
     'hello'
@@ -307,7 +310,7 @@ def message_text(message: Message) -> str:
 
 
 def flatten_parts(parts: Sequence[MessagePart]) -> str:
-    """Join parts to one text: text parts separated by a blank line, other parts as placeholders in brackets.
+    """Join parts into one text: text parts separated by a blank line, other parts as placeholders in brackets.
 
     >>> flatten_parts([text_part("Look:"), image_part(data=b"x", mime="image/png", name="cat.png")])
     'Look:\\n\\n[image: cat.png]'

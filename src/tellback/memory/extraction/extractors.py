@@ -71,7 +71,7 @@ def track_usage() -> Iterator[list[ChatUsage]]:
 
 
 def report_usage(usage: ChatUsage) -> None:
-    """Add the usage of a call to the lists of `track_usage`, if there are any."""
+    """Add the usage of a call to the list of the innermost `track_usage` block, if there is one."""
     tracked = _TRACKED_USAGE.get()
     if tracked is not None:
         tracked.append(usage)
@@ -170,7 +170,7 @@ def validate_extraction(extraction: Any, window: Window) -> Extraction:
 def _validate_items(extraction: Extraction, what: str, kind: type, validate: Callable[[Any], None]) -> None:
     items = getattr(extraction, what)
     if not isinstance(items, tuple | list):
-        raise _invalid_extraction(extraction, what, f"it must be a tuple, got {items!r:.80}", items)
+        raise _invalid_extraction(extraction, what, f"it must be a tuple or list, got {items!r:.80}", items)
     for number, each in enumerate(items):
         if not isinstance(each, kind):
             raise _invalid_extraction(extraction, f"{what}.{number}", f"it must be of type {kind.__name__}", each)
@@ -313,7 +313,7 @@ class LlmExtractor:
         as_prompts(self.prompts).extraction(version)
 
     async def extract(self, window: Window) -> Extraction:
-        """Extract the facts of a window. There is no model call if the user said nothing in it."""
+        """Extract the facts of a window. There is no model call if it has no message of the user."""
         from tellback.memory.extraction.parser import ExtractionOutput, extraction_schema, parse_extraction
 
         prompt = as_prompts(self.prompts).extraction(window.version)

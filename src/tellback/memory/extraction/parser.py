@@ -1,6 +1,7 @@
 """Model output: its JSON schemas and its parser, which checks citations, dates, quotes and decisions.
 
-Output that the model must correct raises `InvalidOutput`. A fact that fails a check is left out.
+Errors that the model must correct, such as an unknown message id, raise `InvalidOutput`. A fact that the user's
+messages do not support is left out.
 """
 
 from __future__ import annotations
@@ -225,7 +226,7 @@ def _first_of_month(year: int, month: int) -> datetime:
 def is_quoted(quote: str, *texts: str) -> bool:
     """Whether a quote is in one of the texts: at least two whole words in a row, or the whole text.
 
-    The pieces of a quote with gaps must be there in order.
+    If the quote has gaps ("…"), the text must contain its pieces in the same order.
 
     >>> is_quoted("i MOVED … to lisbon", "Well, I moved back to Lisbon!")
     True

@@ -85,13 +85,12 @@ class ExtractionService:
 
     @property
     def extractor(self) -> Any:
-        """Return the configured extractor; by default an `LlmExtractor` if there is a model, otherwise a verbatim
-        one."""
+        """The configured extractor; by default an `LlmExtractor` if there is a model, otherwise a verbatim one."""
         return resolve_extractor(self._configured, self._runtime.model)
 
     async def run_job(self, job: Job) -> None:
-        """Run a job, and end it in the transaction that changes the space. The cost of its calls is stored in any
-        case."""
+        """Run a job, and end it in the transaction that changes the space. The usage of its calls is stored even if it
+        fails."""
         window = await self._load_window(job)
         extractor = self.extractor
         if hasattr(extractor, "drafts"):
@@ -135,7 +134,7 @@ def _visible_messages(messages: Sequence[StoredMessage]) -> tuple[StoredMessage,
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """The progress of a replay: conversations planned, and jobs done, failed and in total so far."""
+    """The progress of a replay: the numbers of conversations planned, and of jobs planned, done and failed so far."""
 
     conversations: int
     jobs: int
@@ -145,8 +144,8 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """The result of a replay. `failed` has the failed jobs, each with its `error`; `skipped` counts conversations that
-    no binding matches."""
+    """The result of a replay. `failed` has the failed and cancelled jobs, each with its `error`; `skipped` counts the
+    conversations that no binding matches, or that were erased."""
 
     conversations: int
     jobs: int

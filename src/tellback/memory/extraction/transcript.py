@@ -46,7 +46,7 @@ def speaker_names(conversation: Conversation) -> dict[str, str]:
 
 
 def is_extractable(message: StoredMessage) -> bool:
-    """Whether memories are made from a message: a person saw it, and it does not quote memories.
+    """Whether memories can be extracted from a message: the user saw it, and it is not from the offline model.
 
     The offline model quotes memories, which would otherwise be stored again and again.
     """

@@ -13,7 +13,7 @@ from tellback.types.memory import Atom, Category, EntityType
 from tellback.types.messages import ChatUsage
 
 FIRST_YEAR = 1000
-"""Earlier dates are rejected, because they cannot be from anybody's life."""
+"""Earlier dates are rejected as errors, because no user was alive then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How a fact relates to the candidate with that id: the same, a change or a correction; or that the fact is new."""
+    """The decision on a fact: how it relates to the candidate with the id `atom_id`, or that it is new."""
 
     verdict: Verdict
     atom_id: str | None = None
@@ -127,9 +127,9 @@ class FactDecisions:
 
 
 class Extractor(Protocol):
-    """Extracts facts from a window, with at most one model call.
+    """Extracts facts from a window, with at most one model call, not counting corrections of invalid output.
 
-    Raises `ExtractionError` if the model's output is still invalid after a correction. An extractor that can also
+    Raises `ExtractionError` if the model's output is still invalid after the corrections. An extractor that can also
     compare facts with known atoms has `decide`, which takes all questions of a window at once. Without it, facts that
     are not clearly the same are new.
     """

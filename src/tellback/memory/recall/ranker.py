@@ -105,7 +105,8 @@ class Query:
 class ParsedQuery:
     """A query parsed against a space: the speakers it names, its intent, its other words, and the times it means.
 
-    `topic` is the query without the speakers and times that it names. Its vector ranks best.
+    `topic` is the query without the speakers and times that it names. Its vector gives better rankings than that
+    of the whole query.
     """
 
     speakers: list[int]
@@ -217,19 +218,19 @@ def _form_table(feature_weights: tuple[float, ...]) -> Floats:
 
 @signal("same words", label="Words in common")
 def _same_words_signal(scoring: Scoring, *, same_words: float = 0.8) -> Floats | None:
-    """Score the query's words in the row or near it."""
+    """Score the matches of the query's words in the row or near it."""
     return None if scoring.words is None else np.float32(same_words) * scoring.words.soft
 
 
 @signal("words nearby", label="Words in common, in the texts around it")
 def _nearby_signal(scoring: Scoring, *, nearby: float = 0.75) -> Floats | None:
-    """Score the query's words in the window around the row."""
+    """Score the matches of the query's words in the window around the row."""
     return None if scoring.words is None else np.float32(nearby) * scoring.words.window
 
 
 @signal("same conversation", label="Words in common, in its conversation")
 def _conversation_signal(scoring: Scoring, *, conversation: float = 0.35) -> Floats | None:
-    """Score the query's words in the row's session."""
+    """Score the matches of the query's words in the row's session."""
     return None if scoring.words is None else np.float32(conversation) * scoring.words.session
 
 
@@ -535,7 +536,7 @@ def _session_bm25(
     window_scores: Floats,
     scale: np.float32,
 ) -> Floats:
-    """BM25 over the row's session; rows outside sessions take their window score."""
+    """Return the BM25 score of each row's session. A row that is alone in its session gets its window score."""
     layout = index.layout
     session_count = layout.session_count
     if not session_count:

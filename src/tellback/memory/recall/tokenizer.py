@@ -1,7 +1,7 @@
 """Split texts into words: the terms by which two texts are compared, with English stemming and stopwords.
 
-Words of other languages pass through the same steps unchanged, because each step depends on the word alone. Scripts
-without spaces between words are split into pairs of characters.
+Words of other languages go through the same steps. Each step depends on the word alone, so equal words always have
+equal terms. Scripts without spaces between words are split into pairs of characters.
 
 The last part detects what a question asks for, and which texts look like an answer. It supports only English so far. To
 add a language, add a `QuestionLanguage` to `QUESTION_LANGUAGES`. A question in another language has no intent and is
@@ -158,7 +158,7 @@ class _TokenCache(dict[str, tuple[Word, ...]]):
     def __missing__(self, token: str) -> tuple[Word, ...]:
         parsed = _parse_token(token[:_MAX_TOKEN_LENGTH])
         if len(token) <= _MAX_TOKEN_LENGTH:
-            # Emptied when full rather than pruned: the words in use are back after a few texts.
+            # Clear a full cache instead of evicting entries: the next texts add the common words again.
             if len(self) >= _MAX_CACHED_TOKENS:
                 self.clear()
             self[token] = parsed

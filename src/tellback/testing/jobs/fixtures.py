@@ -32,7 +32,7 @@ QUICK_OPTIONS = WorkerOptions(
 
 
 class ScriptedJobHandler:
-    """A job handler that lists the job ids of its attempts in `begun`. With `holds`, "held" jobs block.
+    """A job handler that appends the job id of each attempt to `started`. With `holds`, "held" jobs block.
 
     It stores its result as an atom in the job's space, in the same transaction as the end of the job.
     """
@@ -103,7 +103,7 @@ async def finished_job_ids(store: Store, space: MemorySpace) -> list[str]:
 
 
 async def close_new_conversation(store: Store, behaviour: str = "quick") -> str:
-    """Create and close a conversation."""
+    """Create and close a conversation, and return its id."""
     conversation = await make_conversation(store, MAYA, namespace=behaviour)
     await append_message(store, conversation.id, "Hello")
     await store.conversations.close(MAYA, conversation.id, now=utc_now())
@@ -228,7 +228,7 @@ class WorkerProcess:
         return [event[key] for event in self.events if key in event]
 
     async def kill(self) -> None:
-        """Kill the process, like a power loss."""
+        """Kill the process with SIGKILL, as in a power failure."""
         if self._process.returncode is None:
             os.kill(self._process.pid, signal.SIGKILL)
         await self.wait_for_exit()
@@ -267,7 +267,7 @@ class WorkerProcess:
 async def worker_processes(
     url: str, count: int, options: WorkerOptions, *, holds: bool = False
 ) -> AsyncIterator[list[WorkerProcess]]:
-    """Run several worker processes, and end them with the block."""
+    """Run several worker processes, and kill them at the end of the block."""
     started: list[WorkerProcess] = []
     try:
         for _ in range(count):

@@ -5,9 +5,10 @@
         def make_adapter(self, tmp_path):
             return lambda prefix="one", **ttls: MyAdapter(tmp_path / "data", prefix=prefix, **ttls)
 
-The storage must be empty when a test begins. Each call must return a new adapter for it, with its own connections. The
-tests need pytest and pytest-asyncio. Set `shared = False` if adapters do not share their data. For adapters of a
-server, `SessionRestartConformance` tests crashes; it also needs a fixture `server` with `kill()` and `start()`.
+The storage must be empty when a test begins. Each call of `make_adapter` must return a new adapter for it, with its own
+connections. The tests need pytest and pytest-asyncio. Set `shared = False` if adapters do not share their data. For
+adapters of a server, `SessionRestartConformance` tests crashes; it also needs a fixture `server` with `kill()` and
+`start()`.
 """
 
 from __future__ import annotations

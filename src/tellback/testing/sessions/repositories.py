@@ -55,7 +55,7 @@ class MakeAdapter(Protocol):
 
 
 class Restartable(Protocol):
-    """A server that can be killed as by a power loss, and started again with its stored data."""
+    """A server that can be killed as in a power failure, and started again with its stored data."""
 
     def kill(self) -> None: ...
 
@@ -77,7 +77,7 @@ def make_message(content: str, session_id: str = "web-42", **changes: Any) -> Me
 
 
 def later(seconds: float) -> datetime:
-    """Return a time after noon."""
+    """Return the time that many seconds after noon."""
     return NOON + timedelta(seconds=seconds)
 
 

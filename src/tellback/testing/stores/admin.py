@@ -185,7 +185,7 @@ class IdempotencyContract:
         claim_token = await claim_request(store)
         with pytest.raises(IdempotencyConflictError, match="'k'"):
             await begin_request(store, fingerprint="other")
-        with pytest.raises(IdempotencyConflictError):  # even after the claim has expired: its effect is unknown
+        with pytest.raises(IdempotencyConflictError):  # even if the claim has expired: it may have had effects
             await begin_request(store, fingerprint="other", now=NOON + 2 * MINUTE)
         await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
         with pytest.raises(IdempotencyConflictError):

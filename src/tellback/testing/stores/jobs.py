@@ -290,7 +290,7 @@ class JobLogContract:
 
     async def test_concurrent_claims_of_a_schedule_succeed_once_per_period(self, store: Store, second: Store) -> None:
         take = [(opened, name) for opened in (store, second) for name in ("nightly", "hourly") for _ in range(5)]
-        # 1,059.8: a process read the clock first and claimed second; 900: a wrong clock was set back
+        # 1,059.8 is a time that a process read before the last claim. At 900, a wrong clock was set back.
         for at, wanted in ((1_000.0, 1), (1_059.9, 0), (1_060.0, 1), (1_059.8, 0), (900.0, 1)):
             got = await asyncio.gather(*(each.jobs.claim_schedule(name, at=at, every=60) for each, name in take))
             for name in ("nightly", "hourly"):

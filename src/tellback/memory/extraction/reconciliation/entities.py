@@ -64,7 +64,7 @@ def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entit
 
     Two entities match if their types are equal and the main name of one is any name of the other. Two people with only
     the alias John in common are different. `known` are the entities with one of the names, and those they were merged
-    into; further ones do no harm.
+    into; it may contain others.
     """
     index = _EntityIndex(known)
     resolved = ResolvedEntities(names={entity.id: (entity.canonical_name, *entity.aliases) for entity in known})
@@ -91,7 +91,7 @@ def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entit
 
 @dataclass(slots=True)
 class _EntityGroup:
-    """Extracted entities that are the same: main names, then aliases."""
+    """Extracted entities that are the same entity. `own` are their main names."""
 
     type: EntityType
     own: tuple[str, ...]
@@ -153,7 +153,7 @@ class _EntityIndex:
 
 
 def _follow_merges(entity: Entity, by_id: Mapping[str, Entity]) -> Entity | None:
-    """Return the entity into which an entity was merged; None if it was not passed."""
+    """Return the active entity that an entity was merged into, or the entity itself; None if it is not in `by_id`."""
     current: Entity | None = entity
     for _ in by_id:
         if current is None or current.status is EntityStatus.ACTIVE:
@@ -192,7 +192,7 @@ def _group_entities(extracted: Sequence[ExtractedEntity]) -> list[_EntityGroup]:
 
 
 def _to_group(entity: ExtractedEntity) -> _EntityGroup | None:
-    """Return the names of an extracted entity, or None if it has none."""
+    """Return a group with one extracted entity, or None if it has no valid name."""
     aliases = tuple(name for name in entity.aliases if not fold_name(name).startswith(_ROLE_PREFIXES))
     names = _distinct_names((entity.name, *aliases))
     return _EntityGroup(entity.type, names[:1], names[1:], entity.description) if names else None

@@ -353,7 +353,7 @@ class SlotNames:
         return tuple(dict.fromkeys(each for name in names if (each := slot_name(name, fact.attribute)) is not None))
 
     def normalize(self, stored: str | None) -> str | None:
-        """Return the current name of a stored slot."""
+        """Return the name of a stored slot with the main name of its subject."""
         if stored is None:
             return None
         subject, _, attribute = stored.partition(": ")
@@ -448,7 +448,7 @@ def is_already_applied(incoming: IncomingFact, entry: TrackedAtom) -> bool:
 
 
 def is_same_later(incoming: IncomingFact, entry: TrackedAtom) -> bool:
-    """Whether an atom that starts after a fact is the same, stated by someone who did not know the fact."""
+    """Whether an atom that starts after a fact states the same fact."""
     if entry.valid_from <= incoming.valid_from or entry.was_never_valid:
         return False
     if incoming.valid_to is not None and incoming.valid_to <= entry.valid_from:
@@ -462,7 +462,7 @@ def is_late_report(incoming: IncomingFact, entry: TrackedAtom, known: Iterable[T
     """Whether a fact repeats an atom that is not valid at the fact's start. `known` are all atoms that say the same."""
     if is_same_later(incoming, entry) or (incoming.had_ended and reports_end(incoming, entry)):
         return True
-    # A restatement with the same citations, planned after another atom was inserted, is not a mistake.
+    # Inserting an earlier atom ends this one and adds a copy of it with the same citations. That is not a mistake.
     repeated = (each for each in known if not each.was_never_valid and entry.cited_ids <= each.cited_ids)
     return _is_same_mistake(incoming, entry) and not any(repeated)
 

@@ -37,7 +37,7 @@ OUTCOMES = ADDED, SUPERSEDED, CITED, UNCHANGED = "added", "superseded", "cited",
 """The possible outcomes of a fact."""
 
 Restatement: TypeAlias = tuple[AtomDraft, tuple[datetime, ...]]
-"""An atom to state again, and the times when it was stated."""
+"""A copy of an atom that is planned again, and the times when the atom was stated."""
 
 MIN_OVERLAP = 0.5
 """From this overlap on, a fact may repeat a known one, and a decider must compare them."""
@@ -49,7 +49,7 @@ MAX_OFFERED = 6
 
 
 class TimelinePlanner:
-    """Plans atoms on their timelines. Each method returns whether the fact was added or superseded an atom."""
+    """Plans atoms on their timelines. The methods return the outcome of the fact: `ADDED` or `SUPERSEDED`."""
 
     def __init__(self, tracker: ChangeTracker, entities: ResolvedEntities) -> None:
         self._tracker = tracker
@@ -118,8 +118,10 @@ class TimelinePlanner:
         return SUPERSEDED
 
     def place(self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], change: Change) -> str:
-        """Place a fact among those of a single-valued slot. A fact that had ended when it was stated is placed by its
-        dates."""
+        """Place a fact on a timeline: the atoms of a single-valued slot, or of a chain.
+
+        A fact that had ended when it was stated is placed by its dates.
+        """
         current = None if incoming.had_ended else find_valid_at(timeline, incoming.first_said)
         if change is Change.CORRECTED and current is not None:
             return self.correct(incoming, timeline, current)
@@ -130,7 +132,7 @@ class TimelinePlanner:
         return self._insert(incoming, timeline, valid_from, find_valid_at(timeline, valid_from))
 
     def correct(self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], wrong: TrackedAtom) -> str:
-        """Apply a fact that was true for all the time that another one was believed."""
+        """Apply a correction: the fact was true from the start of the wrong atom on."""
         if wrong.was_never_valid or wrong.valid_from > incoming.first_said or incoming.had_ended:
             return self.place(incoming, timeline, Change.CHANGED)
         valid_from = wrong.valid_from
@@ -156,7 +158,7 @@ class TimelinePlanner:
             return ADDED
         later = list(self._tracker.successors(before))
         if not before.is_last and not (later and later[-1].is_last and all(map(_is_active, later))):
-            # Do not move the atom that is there now: both are valid until then.
+            # The chain cannot be extended, so `before` is not superseded: both are valid until it ends.
             self._tracker.add(
                 replace(draft, valid_to=_earliest(draft.valid_to, before.valid_to)), incoming.message_dates
             )
@@ -170,14 +172,14 @@ class TimelinePlanner:
         return ADDED
 
     def _restatements(self, entry: TrackedAtom, moment: datetime) -> list[Restatement]:
-        """Return a copy of the atom that starts when it was stated again after a time, if it was."""
+        """Return a copy of the atom that starts when it was next stated after a time; an empty list if it was not."""
         said_again = entry.next_said_after(moment)
         return [] if said_again is None else [(replace(_copy_draft(entry), valid_from=said_again), entry.message_dates)]
 
     def _append_and_restate(
         self, draft: AtomDraft, incoming: IncomingFact, before: TrackedAtom, restatements: list[Restatement]
     ) -> None:
-        """Plan an atom after another, in a chain or at its end, and state the later atoms again."""
+        """Plan an atom that follows another one in its chain, and plan copies of the later atoms after it."""
         later = list(self._tracker.successors(before))
         restatements = [
             *restatements,
@@ -252,7 +254,10 @@ class FactPlanner:
         return any(facts.is_deleted(incoming, entry) for entry in self._tracker.deleted())
 
     def _cite_repeated(self, incoming: IncomingFact) -> str | None:
-        """Cite the atom that says the same and is valid at that time, if there is one."""
+        """Cite the atom that says the same and is valid when the fact starts, if there is one.
+
+        If the fact states its end or an earlier start, the atom is changed instead.
+        """
         found = [entry for entry in self._find_repeated(incoming) if facts.is_same_occasion(incoming, entry)]
         applied = [
             entry
@@ -293,7 +298,7 @@ class FactPlanner:
         return CITED if self._tracker.cite(entry, incoming.citation, incoming.message_dates) else UNCHANGED
 
     def _end_denied(self, incoming: IncomingFact) -> str | None:
-        """End the atom that a fact says has ended, or cite it if it is still valid at that time."""
+        """End the atom that a fact says has ended. If it ends already, cite it if it is valid when the fact starts."""
         if not incoming.had_ended or not negates(incoming.fact.text):
             return None
         for entry in self._find_opposed(incoming):
@@ -412,7 +417,7 @@ class FactPlanner:
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationPlan:
-    """The planned changes, and how many facts were added, superseded another, were cited again, or change nothing.
+    """The planned changes, and how many facts were added, superseded an atom, cited a known one or changed nothing.
 
     `questions` are facts, by number, that may repeat or supersede a known atom. Until they are decided, they are
     planned as new. `left_out` are the facts that are not stored, including those that the extractor left out.

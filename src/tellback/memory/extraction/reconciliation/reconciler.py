@@ -26,7 +26,7 @@ MAX_CANDIDATES = 6
 """How many atoms are compared with a fact, both by topic and by entity."""
 
 MAX_ATTEMPTS = 50
-"""How many times a plan is made again because the space has changed."""
+"""How many plans are made at most. A plan is made again if the space has changed."""
 
 
 class Reconciler:
@@ -142,7 +142,7 @@ class Reconciler:
 
 
 def _validate_decision(question: Question, decision: Decision) -> None:
-    """Reject a decision that another attempt would only repeat."""
+    """Raise `ExtractionError`, which fails the job without a retry, if the id of a decision is not a candidate's."""
     if decision.verdict is not Verdict.NEW and decision.atom_id not in {atom.id for atom in question.candidates}:
         raise ExtractionError(
             f"The verdict {decision.verdict.value!r} has the id {decision.atom_id!r}, which is not a candidate's id."

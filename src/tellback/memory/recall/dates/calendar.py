@@ -178,7 +178,7 @@ def annual_months(precision: Precision, first: int, count: int, year: int | None
 
 
 def annual_days(precision: Precision, month: int, first: int, last: int, year: int | None) -> AnnualPeriod | None:
-    """Return days of a month of every year, or None if they never exist, as 30 February."""
+    """Return days of a month of every year, or None if they never exist, such as 30 February."""
     if not 1 <= first <= last <= month_length(2024, month):
         return None
 

@@ -172,7 +172,7 @@ class RuleSet:
 
     def __init__(self, first_tags: str, rules: Sequence[Rule]) -> None:
         self._actions = [action for _, action in rules]
-        # Most words start no rule. Checking the first tag before is several times faster.
+        # Most words start no rule. Checking the first tag beforehand is several times faster.
         self._pattern = re.compile(f"(?=[{first_tags}])(?:{'|'.join(f'({rule})' for rule, _ in rules)})")
 
     def apply(self, reference: ReferenceTime) -> bool:
@@ -272,7 +272,7 @@ def _resolve_period(words: Words) -> TimeExpression:
 
 
 def _resolve_vague(words: Words) -> TimeExpression:
-    """Recently."""
+    """Resolve "recently" or "the other day"."""
     return (words.today - words.first) * DAY, words.reference.now + 1, "range"
 
 

@@ -10,14 +10,14 @@ How ambiguous expressions are resolved:
   comes first.
 - A month, date, season or holiday without a year is the latest that has begun, or, in a sentence about the future
   ("will", "going to", "plan", "next"), the first that has not ended. "Last May" is the latest May that has ended.
-- A weekday is the latest strictly before the day, or the first strictly after it in a sentence about the future.
-- "Two weeks ago" is the whole week then, "three months ago" the whole month; "a few" is two to five.
-- "Last week" is the week from Monday to Sunday, "the past week" the seven days before today, and today.
-- "The week before 8 May" is the last week, seen from that day.
+- A weekday is the latest one before the reference day, or the first one after it in a sentence about the future.
+- "Two weeks ago" is a whole week, "three months ago" a whole month; "a few" is two to five.
+- "Last week" is the previous week from Monday to Sunday, "the past week" the seven days before today, and today.
+- "The week before 8 May" is the week before the one that contains 8 May.
 - Early, mid and late are thirds; in a month the days 1 to 10, 11 to 20 and the rest.
 - Winter 2022 begins in December 2022.
 - Before, after, since and until extend to the reference time, or 200 years away.
-- Mornings are from 6 to 12 o'clock, afternoons to 18, evenings and nights to 24."""
+- Mornings are from 6 to 12 o'clock, afternoons from 12 to 18, evenings and nights from 18 to 24."""
 
 from __future__ import annotations
 

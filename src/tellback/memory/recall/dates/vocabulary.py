@@ -35,7 +35,7 @@ To add a language, add a table here: the grammar uses only tags. A word has a ta
 | `c` | words, people: the number before is a count | |
 
 The lexer adds `d` and `c` (a number that can be a day of a month, any other), `y` (a year), `Z` (a decade), `A` (a date
-in digits), punctuation and `x` for all other words. Rules put `A` for a resolved time, `J` for a bare weekday."""
+in digits), punctuation and `x` for all other words. The rules tag a resolved time `A`, and a bare weekday `J`."""
 
 from __future__ import annotations
 
