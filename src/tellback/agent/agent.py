@@ -1,6 +1,6 @@
 """`Agent`: a goal-directed assistant that follows routes, gathers data and uses tools.
 
-Arguments are validated when the agent is created, so that mistakes surface before the first conversation."""
+Arguments are validated when the agent is created, so that errors are raised before the first conversation."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class Agent:
     - `routes`, `terms`, `guidelines`, `capabilities`, `domains`, `tools`, `skills`, `rules`, `prohibitions`: its
       knowledge and permissions; `create_route` and similar methods add more.
     - `composition_mode` and `canned_responses`: how freely it phrases its answers.
-    - `memory`: a user's handle (`tb.user("maya")`), a function that returns one for a session, or a `Tellback` whose
-      users the sessions specify (`create_session(metadata={"user_id": "maya"})`). Conversations are then stored and
-      remembered, as configured by `memory_options`.
+    - `memory`: a user's handle (`tb.user("maya")`), a function that returns one for a session, or a `Tellback`. With a
+      `Tellback`, each session names its user (`create_session(metadata={"user_id": "maya"})`). Conversations are then
+      stored and remembered, as configured by `memory_options`.
     - `persistence`: stores sessions between turns, such as `Persistence(SqliteAdapter("agent.db"))`; without it, pass
       `response.session` to the next call yourself.
     - `before_response`, `after_response`: functions that are called around each response.
@@ -180,12 +180,12 @@ class Agent:
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """Its routes."""
+        """The agent's routes."""
         return tuple(self.routes_by_id.values())
 
     @property
     def domain(self) -> Any:
-        """Its domains by attribute: `agent.domain.payment.refund(...)`."""
+        """The agent's domains as attributes: `agent.domain.payment.refund(...)`."""
         return self.domains.namespace
 
     def create_route(self, title: str, **fields: Unpack[RouteFields]) -> Route:
@@ -274,8 +274,10 @@ class Agent:
         last response's session, or its id if the agent has `persistence`.
 
         By keyword: `approvals` decides calls of `response.pending`, instead of a history. `user` is the handle or the
-        id of the user whose memory to use. Tools read `extras` and `sender` from `tellback.request`. `metadata`,
-        `idempotency_key`, `trace_id` and `wait` apply to the stored message of an agent with a memory.
+        id of the user whose memory to use. Tools read `extras` and `sender` from `tellback.request`. With an
+        `idempotency_key`, a repeated message is not answered twice; this requires `persistence` or a memory. `wait` is
+        how many seconds to wait for another turn of the session. `metadata` and `trace_id` are stored with the message
+        of an agent with a memory.
 
         Cancelling the task cancels the turn; the session that was passed stays unchanged.
         """
@@ -315,7 +317,7 @@ class Agent:
 
     def _register_route(self, route: Route) -> None:
         self.routes_by_id[route.id] = route
-        # The name of the route in prompts: short and unique.
+        # The key is the name of the route in prompts: short and unique.
         key = base = slug(route.title) or "route"
         number = 1
         while key in self.route_keys.values():
@@ -374,7 +376,7 @@ class Agent:
         return guidelines
 
     def rank_routes(self, message: str) -> Sequence[Route]:
-        """Return the routes by relevance to the message; in their order if all of them fit into the prompt."""
+        """Return the routes by relevance to the message, or in the agent's order if all of them fit into the prompt."""
         routes = tuple(self.routes_by_id.values())
         if len(routes) <= self.limits.in_play:
             return routes
@@ -390,8 +392,10 @@ class Agent:
         return tuple([route.revision for route in self.routes_by_id.values()])
 
     async def prepare(self) -> None:
-        """Load the route ranker, as the first turn would: up to half a second, in a thread. A few routes need no
-        ranker."""
+        """Load the route ranker in a thread, which takes up to half a second. Otherwise the first turn loads it.
+
+        An agent with only a few routes needs no ranker.
+        """
         routes = tuple(self.routes_by_id.values())
         if len(routes) > self.limits.in_play:
             ranker = self._route_ranker(routes)

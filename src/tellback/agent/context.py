@@ -25,11 +25,12 @@ _OMITTED: Any = object()
 
 
 async def resolve_context(source: Any, session: SessionState, override: Mapping[str, Any] | None = None) -> Any:
-    """Resolve the context of one turn: the source, overlaid by the values tools stored in the session and `override`.
+    """Resolve the context of one turn: the source, updated with the values that tools stored in the session, and then
+    with `override`.
 
     `source` is a mapping, a dataclass, a pydantic model, any other object, None, or a function that returns one of
-    these and accepts no argument or the session. A turn works on a copy, so the source stays unchanged; only an object
-    of another type is passed on uncopied, and cannot be overlaid.
+    these and accepts no argument or the session. A turn works on a copy, so the source stays unchanged. An object of
+    another type is not copied, and cannot be overridden.
     """
     if override is not None and not isinstance(override, Mapping):
         raise InvalidArgumentError(f"context_override must be a mapping of names to values, got {override!r:.80}.")
@@ -52,7 +53,7 @@ async def resolve_context(source: Any, session: SessionState, override: Mapping[
     unknown = [name for name in override_values if not has_field(name)]
     if unknown:
         raise InvalidArgumentError(
-            f"the context {type(value).__name__} has no {', '.join(map(repr, unknown))}: override existing names."
+            f"the context {type(value).__name__} has no {', '.join(map(repr, unknown))}: override only its fields."
         )
     return _replace_fields(
         value, {**{name: each for name, each in session_values.items() if has_field(name)}, **override_values}
@@ -112,7 +113,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _copy_containers(value: Any) -> Any:
-    """Copy containers but not their items: a tool that changes a list changes it for this turn only."""
+    """Copy containers, so that a tool that changes a list changes it only for this turn. Other values are shared."""
     if isinstance(value, Mapping):
         return {name: _copy_containers(each) for name, each in value.items()}
     if type(value) in (list, set, tuple):

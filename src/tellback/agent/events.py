@@ -17,12 +17,12 @@ from tellback.types.ids import as_utc, utc_now
 from tellback.types.jsontext import dump_json
 
 MAX_RESULT_LENGTH = 2_000
-"""The number of characters of a tool's result that the model sees."""
+"""The maximum number of characters of a tool's result that the model sees."""
 
 _PARTICIPANT_NAMES = ("display_name", "displayName", "name")
 _TOOL_NAMES = ("tool_id", "toolId", "tool_name", "toolName", "name")
 _ROLE_ALIASES = {"customer": "user", "agent": "assistant"}
-# A customer's message must not imitate the marks of notes, which stand for the system.
+# Notes begin with the mark "[System]" or "[Tool results]". A customer's message must not contain these marks.
 _NOTE_MARKS = re.compile(r"(?im)^([^\w\n\[]{0,20})\[\s{0,5}(system|tool results)\s{0,5}\]")
 
 

@@ -56,9 +56,9 @@ class ModelCall:
 class Trace:
     """How an answer was produced.
 
-    `scores` are the scores of the routes by title, `route` the reason for the chosen one; `walked` are the steps of
-    the walk; `conditions` are those that were true, `guidelines` those that applied; `rejected` are values that did not
-    fit; `problems` are the parts of the model's interpretation that were ignored.
+    `scores` are the scores of the routes by title, `route` the reason why the route was chosen; `walked` are the steps
+    of the walk; `conditions` are those that were true, `guidelines` those that applied; `rejected` are values that did
+    not fit; `problems` are the parts of the model's interpretation that were ignored.
     """
 
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class BeforeResponse:
 BeforeHook = Callable[[BeforeResponse], Any]
 """May be async; it returns None or a mapping that changes the context of this turn. If it raises, the turn fails."""
 AfterHook = Callable[[Response], Any]
-"""May be async; its return value is ignored. The answer is already sent, so an exception is only logged."""
+"""May be async; its return value is ignored. The turn is already complete, so an exception is only logged."""
 
 
 async def run_before_hook(hook: BeforeHook | None, event: BeforeResponse) -> Mapping[str, Any] | None:
@@ -258,4 +258,4 @@ async def run_after_hook(hook: AfterHook | None, response: Response) -> None:
         if inspect.isawaitable(result):
             await result
     except Exception:
-        log.exception("The after_response hook failed; the response was already sent")
+        log.exception("The after_response hook failed; the response is not affected")

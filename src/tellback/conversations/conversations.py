@@ -274,7 +274,8 @@ class Conversations(Handle):
     ) -> builtins.list[StoredMessage]:
         """Return the last `limit` messages, oldest first, as a chat shows them; without a limit, all messages.
 
-        `before` and `after` are `seq` numbers for paging: `before` returns earlier messages, `after` later ones.
+        `before` and `after` are `seq` numbers for paging: with `before`, return the last messages before that number;
+        with `after`, the first messages after it.
         """
         return await self._log.messages(
             self._scope,
@@ -308,11 +309,12 @@ class Conversations(Handle):
         """Store the user's message, call the model, run the tools it calls, and store everything as it arrives.
 
         - `user_text` or `content` is the user's message. `model` is a name or a model object (default: Tellback's),
-          `provider` the provider of that name, and `options` a `ChatOptions`, or a mapping of its fields and
-          `system_prompt`.
-        - `tools` are functions, `Tool`s, or descriptions (`name`, `description`, `parameters`). Calls of the latter go
-          to `tool_handler(name, arguments)`. After `max_cycles` model calls (10), the model must answer without tools,
-          unless `options` is a `ChatOptions` that says otherwise.
+          `provider` the name of the provider to use for this model, and `options` a `ChatOptions`, or a mapping of its
+          fields and `system_prompt`.
+        - `tools` are functions, `Tool`s, or descriptions (`name`, `description`, `parameters`). Calls of tools that are
+          described go to `tool_handler(name, arguments)`.
+        - After `max_cycles` model calls (10), the model must answer without tools. If `options` is a `ChatOptions`, its
+          `on_max_iterations` decides: the default "raise" raises `MaxIterationsError`.
         - `tail_limit` (30) is how many messages of the log are sent to the model.
         - `idempotency_key`: a retry uses the stored user message, and generates a new answer.
         - `wait` (60 seconds): turns of one conversation run one after the other, across processes. If another turn is
@@ -320,7 +322,7 @@ class Conversations(Handle):
         - `approvals`: calls that need approval end the turn with the status "approval". It continues with `run_turn(id,
           approvals={call_id: True})`, in any process. A call never runs twice.
         - `memory_space_id`: relevant memories of that space and the rolling summary are added to the system prompt.
-          `recall` has further arguments of `working_context.build`. Recall runs before the message is stored.
+          `recall` contains more arguments of `working_context.build`. Recall runs before the message is stored.
         - `session`, `sender` and `extras` are available to tools in `tellback.request`; `metadata` is stored with the
           message.
 

@@ -37,7 +37,7 @@ _STOPWORDS = frozenset(
 _SPEAKER_WEIGHT = {"user": 1.4, "assistant": 1.0, "tool": 0.6, "system": 0.5}
 
 WINDOW_MESSAGES, WINDOW_LENGTH = 200, 60_000
-"""How many messages, and how many of their characters, are summarised per call, because some models accept no more."""
+"""The maximum numbers of messages and characters that are summarised per call, because some models accept no more."""
 
 BATCH = 100
 TOOL_RESULT_LENGTH = 500
@@ -64,7 +64,7 @@ def extract_summary(previous: str | None, messages: Iterable[tuple[str, str]], l
     scores = [_score_line(line, words[line], document_frequency, len(lines)) for line in lines]
     chosen: list[int] = []
     length = 0
-    # Of equal scores the newer sentence wins, because it is more likely to be still true.
+    # If two scores are equal, the newer sentence comes first, because it is more likely to be still true.
     for index in sorted(range(len(lines)), key=lambda index: (-scores[index], -index)):
         if scores[index] <= 0 or length + len(lines[index]) + 1 > limit + 1:
             continue
@@ -116,7 +116,7 @@ class RollingSummaries:
             self._runtime.jobs.start(self._refresh_if_present(scope, id), f"summarise {id}")
 
     async def refresh_due(self) -> None:
-        """Refresh summaries of any user that fell behind because a process ended or a model failed."""
+        """Refresh the overdue summaries of all users: a process may have ended or a model failed before the refresh."""
         every, after = self._runtime.summary_every, ""
         while every is not None:
             found = await self._runtime.store.conversations.list_across_users(
@@ -195,7 +195,7 @@ class RollingSummaries:
         usage_record = UsageRecord.from_usage(result.usage, conversation.scope, "summary", now, conversation_id=id)
         await self._runtime.store.jobs.add_usage([usage_record])
         if not result.text.strip():
-            raise ChatError(f"The model returned no summary of conversation {conversation.id!r}; the old one stays.")
+            raise ChatError(f"The model returned no summary of conversation {conversation.id!r}; the old one is kept.")
         return make_storable(result.text.strip())
 
 

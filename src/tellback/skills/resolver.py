@@ -236,7 +236,7 @@ def _resolve_always_on(pool: list[Skill], entries: Iterable[str | SkillEntry]) -
         elif entry in by_name:
             listed.append(by_name[entry])
         else:
-            raise SkillError(entry, "always_on contains this name, but the skills do not.")
+            raise SkillError(entry, "always_on contains this name, but no skill has it.")
     return skills_for(listed)
 
 

@@ -81,7 +81,7 @@ class SkillFolder:
             raise SkillError(skill, f"the file {path!r:.200} cannot be read: {reason}.") from error
 
     def _open_below(self, parts: list[str], skill: str) -> int:
-        """Open a file one path component at a time, so a folder replaced by a link meanwhile is not followed."""
+        """Open a file one path component at a time, so that a folder that was replaced by a link is not followed."""
         if os.open not in os.supports_dir_fd:
             self._validate_same_folder(os.stat(self.root, follow_symlinks=False), skill)
             return os.open(os.path.join(self.root, *parts), _OPEN_FLAGS)
@@ -344,7 +344,7 @@ def _validate_texts(skill_name: str, field_name: str, value: Any) -> tuple[str, 
     texts = tuple(value)
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise SkillError(skill_name, f"{field_name} contains {text!r:.80}, which is not a non-empty string.")
+            raise SkillError(skill_name, f"{field_name} must contain only non-empty strings, got {text!r:.80}.")
         _validate_characters(skill_name, field_name, text)
     return texts
 

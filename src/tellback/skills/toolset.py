@@ -115,7 +115,7 @@ class Skillset:
         return [Tool.from_fn(method, timeout=timeout) for method in methods]
 
     def file_tool(self, timeout: float | None) -> Tool:
-        """Return `read_skill_file`, which is useful after a skill with files was read."""
+        """Return `read_skill_file`, which works only after a skill with files was read or applied."""
         return Tool.from_fn(self.read_skill_file, timeout=timeout)
 
 

@@ -163,11 +163,10 @@ class Agents(Handle):
     ) -> TurnResult:
         """Run one turn of an agent with the arguments that its spec requires.
 
-        The turn is stored in `conversation_id`, or in a new conversation whose namespace is that of the spec or the
-        agent's name. The model is `model`, the spec's model or Tellback's model, in this order. A memory space of
-        another user raises `NotFoundError`. All arguments are validated before a conversation is created or anything
-        is sent. `approvals` resume a paused turn of the same agent; pass the same arguments, optionally without the
-        message.
+        The turn is stored in `conversation_id`, or in a new conversation in the spec's namespace (default: the agent's
+        name). The model is `model`, the spec's model or Tellback's model, in this order. A memory space of another user
+        raises `NotFoundError`. All arguments are validated before a conversation is created or anything is sent.
+        `approvals` resume a paused turn of the same agent; pass the same arguments, optionally without the message.
         """
         request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
         return await self._user.conversations.turns.run(request)
@@ -228,7 +227,7 @@ class Agents(Handle):
         return request
 
     async def _validate_options(self, name: str, turn: InvokeOptions) -> None:
-        """Validate the keywords and the recall options now, because the turn would fail later."""
+        """Validate the keywords and the recall options before a conversation is created."""
         if unknown_options := set(turn) - InvokeOptions.__annotations__.keys():
             raise InvalidArgumentError(
                 f"invoke() does not accept {', '.join(sorted(unknown_options))}: the spec of {name!r:.80} defines what"
@@ -273,7 +272,7 @@ _MEMORY_TOOLS: Mapping[str, type[Any]] = {
 
 
 async def validate_spaces(spec: BoundSpec, memory: Memory, extra_space_id: str | None = None) -> None:
-    """Raise `NotFoundError` for a memory space of another user, as if it did not exist."""
+    """Raise `NotFoundError` for a memory space that does not exist or belongs to another user."""
     space_ids = [tool.memory_space_id for tool in spec.tools if isinstance(tool, MemoryToolSpec)]
     for id in dict.fromkeys(space_ids if extra_space_id is None else [*space_ids, extra_space_id]):
         if await memory.get_space(id) is None:

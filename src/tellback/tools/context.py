@@ -91,4 +91,4 @@ class bind_call:  # noqa: N801
         _current_call.set(self._call)
 
     def __exit__(self, *_: object) -> None:
-        _current_call.set(self._previous)  # no token: an abandoned run may end in another context
+        _current_call.set(self._previous)  # not reset(token): the block may end in another context

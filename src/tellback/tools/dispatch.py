@@ -29,7 +29,7 @@ from tellback.types.jsontext import dump_json
 log = logging.getLogger("tellback.tools")
 
 MAX_THREADS = 40
-"""Maximum number of functions running at the same time, without abandoned ones."""
+"""Maximum number of functions running at the same time, not counting abandoned ones."""
 
 IDLE_SECONDS = 10.0
 GRACE_SECONDS = 1.0
@@ -52,7 +52,7 @@ class _CallState(Enum):
 
 
 class _ThreadCall:
-    """A function to call in a thread, and the future that waits for it."""
+    """A function to call in a thread, and the future for its result."""
 
     __slots__ = ("_future", "_loop", "error", "state", "value", "work")
 
@@ -66,7 +66,7 @@ class _ThreadCall:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a task still waits. Detects a cancelled wait before the task has run again."""
+        """Whether a task still waits for the result. False immediately after the waiting task is cancelled."""
         return not self._future.done()
 
     def deliver(self) -> None:
@@ -86,7 +86,7 @@ def _run_and_capture(work: Callable[[], Any]) -> tuple[Any, BaseException | None
     # Not a method of the call: the traceback of an error would reference the call, which references the error.
     try:
         return work(), None
-    except StopIteration as error:  # a future cannot hold it, so the waiting task would never resume
+    except StopIteration as error:  # a future does not accept it, so the waiting task would never resume
         failure = RuntimeError(f"StopIteration: {error.value}")
         failure.__cause__ = error
         return None, failure

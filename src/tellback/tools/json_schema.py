@@ -39,7 +39,7 @@ def find_schema_error(schema: Any) -> str | None:
 
 
 def find_node_error(node: Any) -> str | None:
-    """Return the first error of a schema without its subschemas, or None."""
+    """Return the first error of a schema, or None. Its subschemas are not checked."""
     if isinstance(node, bool):
         return None
     if not isinstance(node, Mapping):
@@ -51,7 +51,7 @@ def find_node_error(node: Any) -> str | None:
 
 
 def subschemas(node: Any) -> Iterator[Any]:
-    """Yield the direct subschemas of a schema that has no error itself."""
+    """Yield the direct subschemas of a schema for which `find_node_error` returns None."""
     for keyword, value in node.items() if isinstance(node, Mapping) else ():
         if keyword in SCHEMA_KEYWORDS:
             yield value

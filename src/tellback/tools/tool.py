@@ -17,7 +17,7 @@ from tellback.tools.schema import Bind, ToolSignature, build_binder, read_signat
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 # Reading a signature takes a millisecond, so it is cached per function. A cached signature must not reference the
-# function or a method's object: then neither would ever be freed.
+# function or a method's object, because neither would then ever be freed.
 _signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], ToolSignature]] = WeakKeyDictionary()
 
 

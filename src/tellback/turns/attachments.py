@@ -11,7 +11,7 @@ from tellback.errors import InvalidArgumentError
 from tellback.types import Message, MessagePart, audio_part, file_part, image_part, text_part
 
 MAX_TEXT_LENGTH = 20_000
-"""The longest attached text that is sent to the model; the rest is cut."""
+"""The maximum number of characters of an attached text that are sent to the model."""
 
 _FIELD_ALIASES = {"filename": "name", "mime_type": "mime", "content_type": "mime"}
 
@@ -20,7 +20,7 @@ _FIELD_ALIASES = {"filename": "name", "mime_type": "mime", "content_type": "mime
 class Attachment:
     """A file sent with a message: its `text`, or its bytes as `data` or at a `url`, with their `mime` type.
 
-    The log stores its name, type and size. The model receives the text, image, audio or file.
+    The log stores only its `summary`. The model receives the text, image, audio or file.
 
     >>> Attachment("receipt.png", mime="image/png", data=b"...").kind
     'image'
@@ -51,7 +51,7 @@ class Attachment:
 
     @property
     def summary(self) -> str:
-        """One line with name, type and size."""
+        """One line with name, type, size and URL, as far as they are known."""
         size = self.size if self.size is not None else len(self.data) if self.data is not None else None
         known = [self.mime, None if size is None else f"{size} bytes", self.url]
         about = ", ".join(filter(None, known))

@@ -36,7 +36,7 @@ from tellback.types.conversations import Conversation, Identity, MessageDraft, S
 
 CHAT_CLOSE_AFTER = timedelta(hours=1)
 LOCAL_WAIT_SECONDS, REMOTE_WAIT_SECONDS = 15.0, 3.0
-"""How long the first turn of a conversation waits for extractions of this process's worker, and of other workers."""
+"""Seconds that the first turn of a conversation waits for extraction, with and without a worker in this process."""
 
 
 class ChatArguments(CommonArguments, total=False):
@@ -112,7 +112,7 @@ class UserChat:
 
     @property
     def _may_reopen(self) -> bool:
-        """Whether a new conversation may be used if the current one was closed while the turn waited."""
+        """Whether the turn may use a new conversation if the current one was closed while the turn waited."""
         return self._arguments.get("conversation_id") is None and self._text is not None
 
     async def _build_request(self) -> TurnRequest:

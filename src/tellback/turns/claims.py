@@ -84,7 +84,7 @@ class TurnClaims:
         _open_stores.discard(self._runtime.store.instance_id)
 
     async def enter(self, scope: Scope, id: str, wait: float) -> ConversationClaim:
-        """Wait until no other task of this event loop has the conversation. Call `leave` afterwards."""
+        """Wait until no other task of this event loop runs a turn of the conversation. Call `leave` afterwards."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         key = (loop, scope, id)
@@ -106,7 +106,7 @@ class TurnClaims:
         return ConversationClaim(scope, id, wait, deadline, claim_id)
 
     async def begin(self, claim: ConversationClaim, draft: MessageDraft | None, tail_limit: int) -> TurnStarted:
-        """Wait until no other process has the conversation, claim it, and append the user's message."""
+        """Wait until no other process has a claim on the conversation, claim it, and append the user's message."""
         loop = asyncio.get_running_loop()
         id = claim.conversation_id
         queue = self._queues[loop, claim.scope, id]

@@ -161,7 +161,7 @@ class TurnEngine:
 
     @asynccontextmanager
     async def _open(self, request: TurnRequest) -> AsyncIterator[_OpenTurn]:
-        """Recall, store the user's message, and hold the claim on the conversation for the block."""
+        """Recall, claim the conversation until the block ends, and store the user's message."""
         claims, claim = self._claims, None
         if request.is_stored:
             if claims is None:

@@ -242,7 +242,7 @@ class UserHandle(Protocol):
 async def try_step(work: Awaitable[T], step: str, problems: list[TurnProblem]) -> T | None:
     """Await `work` and return its result. If the store or the embedder fails, add a problem and return None.
 
-    A Tellback that is not open is an error of the caller, and raises.
+    If the Tellback is not open, `StoreClosedError` is raised, because that is an error of the caller.
     """
     try:
         return await work
@@ -321,7 +321,11 @@ def query_from_draft(draft: MessageDraft | None) -> str | None:
 
 
 def query_from_text(text: str) -> str | None:
-    """Shorten a text to a recall query: a pasted document has no topic. Remove NUL, which no database can store."""
+    """Return a text as a recall query, or None if it is empty.
+
+    It is shortened, because a long pasted document is not a useful query. NUL is replaced by a space and lone
+    surrogates are removed, because a database may reject them.
+    """
     return text[: validation.QUERY_LENGTH].encode(errors="ignore").decode().replace("\x00", " ") or None
 
 
@@ -350,7 +354,7 @@ class NamespaceMemory:
         return found[0].id if found else None
 
     async def space_id(self) -> str:
-        """Return the id of the space; create the space and the binding if needed."""
+        """Return the id of the space; create the space and the binding if they do not exist."""
         id = self._cache.get(self._key)
         if id is None:
             id = await self._bind()
@@ -622,12 +626,15 @@ def build_turn_request(
 def validate_tool_request(session: Any, sender: Any, extras: Any) -> None:
     """Validate the values that are bound for tools."""
     validation.validate_mapping("extras", extras)
-    if not isinstance(sender, Identity | None) or not isinstance(session, Session | None):
-        raise InvalidArgumentError("sender must be an Identity and session a Session of tellback.turn.")
+    if not isinstance(sender, Identity | None):
+        raise InvalidArgumentError(f"sender must be a tellback.turn.Identity, got {sender!r:.80}.")
+    if not isinstance(session, Session | None):
+        raise InvalidArgumentError(f"session must be a tellback.turn.Session, got {session!r:.80}.")
 
 
 def with_attachments(options: ChatOptions, attachments: Sequence[Any]) -> ChatOptions:
-    """Return options whose skills receive the list of attachments, even an empty one, so the model cannot fake it."""
+    """Return options whose skills receive the attachments. An empty list is passed too, so that the model cannot pass
+    its own list."""
     if not options.skills and options.skill_resolver is None:
         return options
     context = options.skill_context or {}

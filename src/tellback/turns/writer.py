@@ -93,7 +93,7 @@ async def load_approval_state(conversation_log: ConversationLog, scope: Scope, i
 
 
 class TurnWriter:
-    """Stores the messages of a turn, each in its own transaction; the last one also ends the claim.
+    """Stores the messages of a turn, each in its own transaction; the last one also releases the claim.
 
     With `tolerate_store_errors` the turn continues when the store fails: unsaved messages are stored in order with the
     model's next message. If that fails too, the turn's result contains the problem.
@@ -162,7 +162,7 @@ class TurnWriter:
         return self._build_result(loop_result, started_at)
 
     async def flush_unsaved(self, *, last: bool = False) -> None:
-        """Retry to store the unsaved messages."""
+        """Try again to store the unsaved messages."""
         if self._unsaved and self._request.conversation_id is not None:
             async with self._write_lock:
                 await self._flush(last)
@@ -203,7 +203,7 @@ class TurnWriter:
             self._stored.append(found)
             self.turn_id, self._starts = found.turn_id, False
             if found.id == self._session_message_id and self._session_save is not None:
-                self._session_save.saved = True  # both were one transaction
+                self._session_save.saved = True  # they are stored in one transaction
         self._unsaved, self._in_doubt = missing, False
         return missing
 

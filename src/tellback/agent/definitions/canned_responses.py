@@ -107,7 +107,7 @@ def _check_template(text: str, place: str) -> None:
 def _template_values(data: Mapping[str, Any], context: Any) -> dict[str, Any]:
     from pydantic_core import to_jsonable_python
 
-    # Gathered values may be models and dates; the user stated all of them, so none is secret.
+    # Gathered values may be models and dates. None of them is hidden, because they come from this conversation.
     gathered = context_values(to_jsonable_python(dict(data), fallback=_return_none))
     return {**context_values(context), **{name: value for name, value in gathered.items() if value is not None}}
 

@@ -27,7 +27,7 @@ from tellback.types.jsontext import dump_json
 
 @dataclass(frozen=True, slots=True)
 class GatherField:
-    """One value to gather: the JSON schema that the model sees, and whether a state waits for the value."""
+    """One value to gather: the JSON schema that the model sees, and whether a state asks until it has the value."""
 
     name: str
     schema: Mapping[str, Any]
@@ -84,7 +84,7 @@ class GatherSchema(ABC):
             raise InvalidValue("is nested too deeply") from None
 
     def restore(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Restore the types of values read from JSON; unknown and unfitting values stay unchanged."""
+        """Restore the types of values read from JSON; unknown fields and invalid values stay unchanged."""
         return {name: self._restore(name, each) if name in self.fields else each for name, each in data.items()}
 
     def plain(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class GatherSchema(ABC):
         return {name: to_plain_value(value, str) for name, value in data.items()}
 
     def typed(self, data: Mapping[str, Any]) -> Any:
-        """Return an instance of the model once no required field is missing; a dict before, or for a JSON schema."""
+        """Return an instance of the model; return a dict if a required field is missing, or for a JSON schema."""
         if any(field.required and name not in data for name, field in self.fields.items()):
             return dict(data)
         return self._build_whole(data)
@@ -127,7 +127,7 @@ class _JsonSchema(GatherSchema):
 
 
 class _ModelSchema(GatherSchema):
-    """Values typed by a pydantic model, each checked alone: the model's validators for all fields must not run."""
+    """Values typed by a pydantic model. Each is checked alone, without the validators for the whole model."""
 
     __slots__ = ("_full_validators", "_model", "_self_parsing", "_type_validators")
 
@@ -152,7 +152,7 @@ class _ModelSchema(GatherSchema):
 
     def _check(self, name: str, value: Any) -> Any:
         schema = self.fields[name].schema
-        # A validator that runs before the type may parse more than the parser does, so it gets the original text.
+        # A validator that runs before the type check may accept texts that the parser rejects, so it is tried first.
         if name in self._self_parsing and isinstance(value, str) and value.strip():
             try:
                 return self._validate(self._full_validators, name, value.strip())
@@ -265,7 +265,7 @@ def _fields_from_model(model: Any, place: str) -> tuple[dict[str, GatherField], 
 
 
 def _is_nullable(schema: Any) -> bool:
-    """Whether null is valid, so that the user is not asked again for a value they do not have."""
+    """Whether null is valid. Such a field is not required, because the user may not have a value."""
     if not isinstance(schema, Mapping):
         return False
     kinds = schema.get("type")

@@ -87,21 +87,21 @@ class Route:
         self.canned_responses = parse_canned_responses(canned_responses, self.place)
         self.guidelines: list[Guideline] = []
         self.revision = 0
-        """Counts the changes: values cached for a route are valid for one revision."""
+        """The number of changes; a value that is cached for a route is valid for one revision."""
         for guideline in guidelines:
             self.create_guideline(guideline)
         self.initial_data = self._validate_initial_data(initial_data or {})
         self.key = slug(title)
-        """Its name in prompts; the agent makes it unique among routes of the same title."""
+        """The route's name in prompts; the agent makes it unique among routes with the same title."""
         self.gatherable: tuple[str, ...] = ()
-        """The fields that its states ask the user for."""
+        """The fields that the route's states ask the user for."""
         self._states: dict[str, State] = {}
         self.initial_state = State(self, generate_state_id(self.id, "start"), kind="start")
         self._states[self.initial_state.id] = self.initial_state
 
     @property
     def place(self) -> str:
-        """Its name in error messages."""
+        """The route's name in error messages."""
         return f"route {self.title!r}"
 
     @property
@@ -111,7 +111,7 @@ class Route:
 
     @property
     def states(self) -> tuple[State, ...]:
-        """All its states, the initial one first."""
+        """All states of the route, the initial one first."""
         return tuple(self._states.values())
 
     def state(self, id: str) -> State | None:
@@ -127,8 +127,8 @@ class Route:
         return self
 
     def data(self, session: SessionState) -> Any:
-        """Return the gathered data: an instance of the model once no required field is missing; a dict before, or
-        when `gather_schema` is a JSON schema.
+        """Return the gathered data: an instance of the model, or a dict if a required field is missing or
+        `gather_schema` is a JSON schema.
 
         >>> from tellback.agent import create_session
         >>> Route("Book a flight").data(create_session())

@@ -117,19 +117,21 @@ class Transition:
 
     @property
     def target_title(self) -> str:
-        """The title of its target."""
+        """The title of the target."""
         target = self.find_target()
         return str(self.target) if target is None else target.title
 
     def find_target(self) -> State | _EndRoute | None:
-        """Return its target, or None if that state does not exist yet."""
+        """Return the target, or None if that state does not exist yet."""
         return self.target if not isinstance(self.target, str) else self.source.route.state(self.target)
 
     def resolve_target(self) -> State | _EndRoute:
-        """Return its target, or raise `FlowError` if that state does not exist."""
+        """Return the target, or raise `FlowError` if that state does not exist."""
         target = self.find_target()
         if target is None:
-            raise FlowError(self.source.place, f"it leads to the state {self.target!r}, which the route does not have.")
+            raise FlowError(
+                self.source.place, f"a transition leads to the state {self.target!r}, which the route does not have."
+            )
         return target
 
 
@@ -170,7 +172,7 @@ class State:
 
     @property
     def route_id(self) -> str:
-        """The id of its route."""
+        """The id of the state's route."""
         return self.route.id
 
     @property
@@ -180,14 +182,14 @@ class State:
 
     @property
     def title(self) -> str:
-        """Its short name: the description, or the tool's name."""
+        """The state's short name: its description, or the tool's name."""
         if self.kind == "start":
             return "start"
         return self.description or (self.tool.name if self.tool is not None else self.id)
 
     @property
     def place(self) -> str:
-        """Its name in error messages."""
+        """The state's name in error messages."""
         return f"route {self.route.title!r}, state {self.title!r}"
 
     def transition_to(
@@ -221,9 +223,11 @@ class State:
         - `required_data`: fields without which the state is not entered.
         - `arguments` of a tool: fields by parameter name, or a function of the data; by default, fields of equal name.
         - `save_as`: the field that stores the tool's result. `on_error`: take this transition when the tool fails.
-        - `forgets`: fields to clear when the transition is taken, such as those of one order before "another one".
-        - `repeat`: whether the tool runs again when one of its arguments is corrected or added. With False it succeeds
-          once in each visit of the route: use it where a second run would charge a card twice.
+        - `forgets`: fields to clear when the transition is taken, such as the fields of an order when the user wants to
+          place another one.
+        - `repeat`: whether the tool runs again when one of its arguments is corrected or added. With False, it does not
+          run again after a success, such as a payment. It can run again only if a transition leads back to an earlier
+          state, or if the user enters the completed route again.
         """
         targets = {"chat_state": chat_state, "tool_state": tool_state, "state": state}
         kinds = [name for name, value in targets.items() if value is not None]
@@ -299,7 +303,7 @@ class State:
         return self
 
     def next_states(self) -> Iterator[State]:
-        """Yield the states that its transitions lead to."""
+        """Yield the states that the transitions of this state lead to."""
         for transition in self.transitions:
             target = transition.find_target()
             if isinstance(target, State):
@@ -355,7 +359,7 @@ class _UndefinedState:
 
 
 def _is_predicate(value: Any) -> bool:
-    """Whether it is a synchronous function, or None."""
+    """Whether the value is a synchronous function, or None."""
     return value is None or (callable(value) and not inspect.iscoroutinefunction(value))
 
 
@@ -392,8 +396,9 @@ def _validate_tool_arguments(arguments: Any, tool: Tool, fields: Mapping[str, An
     ]
     if missing:
         known_fields = ", ".join(fields) or "no fields"
+        problem = "no field has this name" if arguments is None else "arguments does not set it"
         raise FlowError(
             place,
-            f"{tool.name} needs {missing[0]!r}, but no field has this name: gather_schema has {known_fields}. Set"
+            f"{tool.name} needs {missing[0]!r}, but {problem}: gather_schema has {known_fields}. Set"
             f" arguments={{{missing[0]!r}: <field>}}, or a function of the data.",
         )

@@ -183,7 +183,7 @@ class DomainRegistry:
         return self.filtered()
 
     def filtered(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-        """Return the domains with these names; all without names. Raise `FlowError` for an unknown name.
+        """Return the domains with these names; None means all domains. Raise `FlowError` for an unknown name.
 
         >>> domains = DomainRegistry()
         >>> domains.register("payment", {"refund": print})

@@ -19,7 +19,7 @@ REFERENCE_PREFIX = "#/$defs/"
 
 
 class InvalidValue(ValueError):
-    """A value does not fit its field; the message is one short sentence for a model or a person."""
+    """A value does not fit its field; the message is short, and readable for a model or a person."""
 
 
 class ValueParser:
@@ -204,7 +204,7 @@ _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _ONE_COMMA = re.compile(r"[+-]?\d{1,3},\d{3}")
 _ONE_POINT = re.compile(r"[+-]?\d{1,3}\.\d{3}")
 _MAX_DIGITS = 300
-"""The most digits a number may have, so that every database and JSON reader can store it."""
+"""The maximum number of digits of a number, so that every database and JSON reader can store it."""
 
 
 def _parse_number(value: Any, *, whole: bool) -> int | float:
@@ -221,7 +221,8 @@ def _parse_number(value: Any, *, whole: bool) -> int | float:
 
 
 def _number_from_text(text: str, whole: bool) -> Any:
-    """Return the number in a text, or the text. 1,500 may mean one and a half or fifteen hundred."""
+    """Return the number in a text, or the text if it is not a number. Reject ambiguous texts: "1,500" may mean 1.5 or
+    1500."""
     if len(text) > _MAX_DIGITS:
         return text
     if (_ONE_POINT if whole else _ONE_COMMA).fullmatch(text):

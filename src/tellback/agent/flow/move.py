@@ -49,7 +49,7 @@ class RejectedValue:
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """The parsed meaning of a user's message: `scores` by route (None if no model was called), values and fields to
+    """The parsed meaning of a user's message: `scores` by route (None if no routes were scored), values and fields to
     clear by route, and the texts of the conditions that are true. `user_spoke` is False if there was no message."""
 
     scores: Mapping[str, float] | None = None
@@ -218,7 +218,7 @@ class RouteWalk:
             state, verb = target, "arrive"
 
     def _start(self) -> tuple[State, str, str]:
-        """Return the start, or after a decision the state that waited for it."""
+        """Return where the walk begins: at the start, or after a decision at the state that waited for it."""
         if self._after_decision and self._current_state is not None:
             return self._current_state, "arrive", "a waiting call was decided"
         self._reopen()
@@ -231,7 +231,7 @@ class RouteWalk:
         return start, "leave", "the route begins"
 
     def _reopen(self) -> None:
-        """Make the states of fields that the user took back ask again."""
+        """Let the states ask again for the fields that the user took back."""
         taken_back = {name for name in self._changed if name not in self._data}
         spoken = self._session.progress.spoken
         if taken_back:
@@ -343,7 +343,7 @@ class RouteWalk:
         return "leave", ""
 
     def _apply_tool_data(self, state: State, result: ToolRunResult) -> ToolRun:
-        """Merge a tool's values into the data; a value that does not fit makes the run a failure that has acted."""
+        """Merge a tool's values into the data. If a value does not fit, return a failed run with `has_acted`."""
         values = dict(result.data)
         if state.save_as is not None:
             values.setdefault(state.save_as, result.value)
@@ -444,7 +444,7 @@ class RouteWalk:
         self._update_progress(path=(*(id for id in self._session.progress.path if id != state.id), state.id))
 
     def _leave(self, state: State, transition: Transition) -> None:
-        """Store that the state was answered, and the condition chosen in words, which the user will not repeat."""
+        """Store that the state was answered, and the chosen condition in words: later messages do not repeat it."""
         progress = self._session.progress
         ways = {id: words for id, words in progress.ways.items() if id != state.id}
         if isinstance(transition.condition, str):
@@ -597,7 +597,7 @@ def _apply_values(
 
 
 def _remember_forgotten(session: SessionState, interpretation: Interpretation, route_id: str) -> SessionState:
-    """Store the fields that the user took back, so that they are not read from earlier messages again."""
+    """Store which fields the user took back, so that their values are not read from earlier messages again."""
     progress = session.progress
     names = dict.fromkeys((*progress.forgotten, *interpretation.forgotten.get(route_id, ())))
     forgotten = tuple(name for name in names if name not in session.extracted)

@@ -25,7 +25,7 @@ from tellback.types.jsontext import dump_json, dump_json_line, strip_code_fence
 from tellback.validation import validate_count
 
 MAX_EARLIER_MESSAGES = 8
-"""How many messages before the newest one the prompt contains."""
+"""The maximum number of messages before the newest one that the prompt contains."""
 MAX_MESSAGE_LENGTH, MAX_NEWEST_LENGTH = 1_000, 16_000
 SHORT_MESSAGE_WORDS = 5
 
@@ -81,7 +81,10 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most routes in a prompt: `in_play` with their fields and conditions, `listed` by title only.
+    """The maximum numbers of routes in the prompt that interprets a message.
+
+    Up to `listed` routes are described: title, description and when to enter them. Up to `in_play` of them also have
+    their fields and conditions in the prompt. The current route and paused routes are always included.
 
     >>> Limits(in_play=4).listed
     24
@@ -106,8 +109,8 @@ def build_questions(
 ) -> Questions:
     """Collect the open questions about a message, from the routes ranked by their relevance to it.
 
-    In play are the current route, paused routes, and the most relevant of the others; only their fields and
-    conditions are in the prompt. The most relevant of the remaining routes are listed by title.
+    The current route, paused routes, and the most relevant of the others are in play: only their fields and conditions
+    are in the prompt. The most relevant of the remaining routes are only described, so that they can be scored.
     """
     current = find_current_route(routes, session)
     required = [route for route in (current, *(routes.get(id) for id in session.paused_routes)) if route is not None]
@@ -126,7 +129,7 @@ def build_questions(
 
 
 def _in_order(routes: Mapping[str, Route], selected: Sequence[Route]) -> tuple[Route, ...]:
-    """Sort routes in the agent's order: providers cache prompts that begin alike."""
+    """Sort routes in the agent's order, so that prompts begin alike and providers can cache them."""
     selected_ids = {route.id for route in selected}
     return tuple([route for id, route in routes.items() if id in selected_ids])
 
@@ -370,7 +373,7 @@ def reject_inconsistent_values(
 ) -> Interpretation:
     """Reject values of this message that are inconsistent with known ones, such as a return before the departure.
 
-    The check needs all required fields.
+    A route is checked only when all its required fields are known.
     """
     data, rejected = dict(interpretation.data), list(interpretation.rejected)
     for id, stated in interpretation.data.items():
@@ -378,7 +381,7 @@ def reject_inconsistent_values(
         forgotten = interpretation.forgotten.get(id, ())
         combined = {**{name: value for name, value in known.items() if name not in forgotten}, **stated}
         problem = _find_inconsistency(route, combined)
-        # Data that was inconsistent before this message is not held against the user.
+        # If the data was already inconsistent, the values of this message are not rejected.
         if problem is not None and _find_inconsistency(route, known) is None:
             plain = route.schema.plain(stated)
             rejected += [RejectedValue(name, plain[name], problem, id) for name in stated]
@@ -408,7 +411,10 @@ def _validate_value(route: Route, name: str, value: Any) -> Any:
 
 
 def _parse_stated_fields(answer: Any, problems: list[str]) -> list[tuple[str, Any]]:
-    """Return pairs of field and value; models without schema enforcement also write objects, by route or dotted."""
+    """Return pairs of field and value.
+
+    Models without schema enforcement also write an object: `{"route.field": value}` or `{"route": {"field": value}}`.
+    """
     if isinstance(answer, Mapping):
         found = []
         for key, value in answer.items():
@@ -429,7 +435,7 @@ def _parse_stated_fields(answer: Any, problems: list[str]) -> list[tuple[str, An
 
 
 def _find_field(text: str, routes: Mapping[str, Route]) -> tuple[Route, str] | None:
-    """Find the field by its name; models omit the route where it is unambiguous."""
+    """Find the field by its name. Models sometimes omit the route; this works if only one route has the field."""
     having = [route for route in routes.values() if text in route.gatherable]
     if len(having) == 1 and "." not in text:
         return having[0], text

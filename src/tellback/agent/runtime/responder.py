@@ -47,7 +47,7 @@ HISTORY_LIMIT = 30
 
 @dataclass(slots=True)
 class PreparedTurn:
-    """A started turn: its message, its owner, and the session before the turn.
+    """A turn that is ready to run: its message, its owner, and the session before the turn.
 
     If the message log and the sessions share one store, the turn saves both in one step, with the last message.
     """
@@ -252,7 +252,8 @@ class Responder:
         if isinstance(session, str):
             if store is None:
                 raise InvalidArgumentError(
-                    f"session {session!r} is an id: pass Agent(persistence=...), or the last response's session."
+                    f"session {session!r} is an id, but the agent has no persistence: pass Agent(persistence=...), or"
+                    " pass the last response's session."
                 )
             async with self._wait_in_queue(session, arguments.get("wait", WAIT_SECONDS)):
                 state = await store.load(session) or create_session(session)
@@ -301,7 +302,8 @@ class Responder:
         turn = current_tool_host()
         if isinstance(turn, AgentTurn) and turn.session_id == id:  # it would wait for itself
             raise SessionConflictError(id, turn.version)
-        # Weakly referenced: it lives while a turn holds it or waits. A traceback may keep it beyond its event loop.
+        # The dictionary references locks weakly: a lock exists while a turn holds it or waits for it. A traceback may
+        # keep it longer than its event loop, so the loop is part of the key.
         lock = self._locks.setdefault((asyncio.get_running_loop(), id), asyncio.Lock())
         try:
             async with asyncio.timeout(validation.validate_seconds("wait", wait)):

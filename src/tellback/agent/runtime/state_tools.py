@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 1_000
 ATTEMPT_TTL = 900.0
 
-OUTCOME_UNKNOWN = "It was approved and started before, and its outcome is unknown. It was not started again."
+OUTCOME_UNKNOWN = "This call was approved and started before, and its outcome is unknown. It was not started again."
 
 
 @dataclass(slots=True)
@@ -45,10 +45,10 @@ class TurnAttempt:
 
 
 class TurnAttempts:
-    """First attempts of turns, by session and version: a retry reuses the results of their tools.
+    """The tool results of turns that have not succeeded, by session and version: a retry of the turn reuses them.
 
-    An attempt is removed when its turn succeeds, and after 15 minutes. Decided calls are stored longer, up to a
-    maximum number.
+    An attempt is removed when its turn succeeds, and after 15 minutes. The ids of decided calls are stored longer, up
+    to a maximum number.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class TurnAttempts:
         self._decided: OrderedDict[str, None] = OrderedDict()
 
     def get_or_create(self, key: tuple[Any, ...]) -> TurnAttempt:
-        """Return the results of the turn so far; tools add to them."""
+        """Return the attempt of the turn, to which tools add their results. Create it if it does not exist."""
         now = time.monotonic()
         while self._attempts and (
             len(self._attempts) >= MAX_ATTEMPTS or next(iter(self._attempts.values())).started_at < now - ATTEMPT_TTL

@@ -1,6 +1,6 @@
 """`AgentTurn`: one turn of an agent (understand, move, reply), and the user whose memory it uses.
 
-The turn lifecycle calls it once the user's message is stored."""
+The turn engine calls it after the user's message is stored."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ class AgentTurn(TurnPlanner):
         return ToolContext(self._context, session, session.extracted, domains)
 
     def update(self, update: ToolUpdate) -> None:
-        """Apply a tool's update: with the walk for a state's tool, immediately if the model called it."""
+        """Apply a tool's update immediately if the model called the tool. For a state's tool, the walk applies it."""
         if not self._is_replying:
             self._state_tools.add_update(update)
             return
@@ -417,9 +417,10 @@ SessionKey = tuple[Scope | str | None, str]
 class MemoryOptions:
     """How an agent uses a memory.
 
-    Its conversations are stored in `namespace` (by default the agent's name) and become memories in `space` when they
-    close, `close_after` the last message. `recall` contains arguments of `working_context.build`. With `tools` the
-    model can search the memory, and with `write` also remember and forget on request.
+    The agent's conversations are stored in `namespace` (default: the agent's name). A conversation is closed after
+    `close_after` without a message; then memories are extracted from it into `space`. `recall` contains arguments of
+    `working_context.build`. With `tools` the model can search the memory. With `write` it can remember and forget on
+    request.
 
     >>> MemoryOptions(space="travel").tools
     True
@@ -497,7 +498,7 @@ def get_user_id(key: SessionKey) -> str | None:
 
 
 def validate_owner(session: SessionState, key: SessionKey) -> None:
-    """Raise `NotFoundError` for a session that belongs to another user, or was created for one."""
+    """Raise `NotFoundError` for a session that belongs to another user, or was created for another user."""
     user_id, intended_user_id = get_user_id(key), session.metadata.get("user_id")
     is_other_user = user_id is not None and isinstance(intended_user_id, str) and intended_user_id not in ("", user_id)
     if is_other_user or (session.owner and session.owner != format_owner(key)):

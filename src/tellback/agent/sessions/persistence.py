@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 class SessionStore(Protocol):
     """Stores sessions: the type of `Agent(persistence=...)`.
 
-    `save` stores a session and the messages of its turn in one step. It raises `SessionConflictError` unless the
-    stored version is the one before the session's: a turn that lost a race saves nothing. `Persistence` implements it
-    with a database; the agent does not save to a store whose `auto_save` is False.
+    `save` stores a session and the messages of its turn in one step. If another turn of the session was saved in the
+    meantime, it raises `SessionConflictError` and saves nothing: the stored version must be one less than the session's
+    version. `Persistence` implements this protocol with a database. The agent does not save to a store whose
+    `auto_save` is False.
 
     >>> store: SessionStore = InMemorySessions()
     """
@@ -64,7 +65,7 @@ class SessionStore(Protocol):
 
 
 class InMemorySessions:
-    """Sessions in this process's memory, for tests and for agents that do not outlive the process.
+    """Sessions in this process's memory, for tests and for agents whose sessions may be lost when the process ends.
 
     >>> import asyncio
     >>> from tellback.agent import create_session
@@ -174,7 +175,9 @@ class Persistence:
         if isinstance(adapter, type) or not isinstance(adapter, PersistenceAdapter):
             missing = [name for name in _ADAPTER_ATTRIBUTES if not hasattr(adapter, name)]
             hint = f" It has no {', '.join(missing)}." if len(missing) < len(_ADAPTER_ATTRIBUTES) else ""
-            raise ConfigurationError(f"adapter must be one such as InMemoryAdapter(), got {adapter!r:.80}.{hint}")
+            raise ConfigurationError(
+                f"adapter must be a PersistenceAdapter such as InMemoryAdapter(), got {adapter!r:.80}.{hint}"
+            )
         if not isinstance(auto_save, bool):
             raise ConfigurationError(f"auto_save must be a bool, got {auto_save!r:.80}; pass user_id by keyword.")
         self.adapter = adapter
@@ -262,7 +265,7 @@ class Persistence:
         """
         if await self.get_session(session_id) is None and self.user_id is not None:
             return False
-        return await self.adapter.session_repository.delete(session_id)  # also the remains of an expired one
+        return await self.adapter.session_repository.delete(session_id)  # also deletes the rest of an expired session
 
     async def delete_user_sessions(self, user_id: str | None = None) -> int:
         """Delete all sessions of a user with their messages, as `delete_session` does; return their number."""
@@ -321,8 +324,8 @@ class Persistence:
     ) -> None:
         """Store a session and the messages of its turn in one step; with `auto_save` the agent calls it.
 
-        Raise `SessionConflictError` unless the stored version is the one before the session's: a turn that lost a
-        race saves nothing.
+        Raise `SessionConflictError` and save nothing if another turn of the session was saved in the meantime: the
+        stored version must be one less than the session's version.
         """
         adapter = await self._ready_adapter()
         if self.user_id is not None and not self._is_visible(
@@ -351,8 +354,8 @@ class Persistence:
         if agent_sessions.store is not store:
             if _store_location(agent_sessions.store) == _store_location(store) is not None:
                 raise ConfigurationError(
-                    f"the agent's memory and its sessions are both in {store.url}, but opened by two Tellbacks:"
-                    " pass the same one to both."
+                    f"the agent's memory and its sessions are both in {store.url}, but use two Tellback objects:"
+                    " pass the same Tellback to both."
                 )
             return False
         if (agent_sessions.tenant_id, agent_sessions.app_id) != (scope.tenant_id, scope.app_id):
@@ -428,14 +431,14 @@ class Persistence:
     ) -> list[MessageData]:
         session = await self.get_session(session_id)
         if session is None and self.user_id is not None:
-            return []  # only a Persistence without user_id reads messages that outlived their session
+            return []  # messages of a session that no longer exists are returned only without a user_id
         messages = self.adapter.message_repository
         while True:
             found = await messages.list_by_session(session_id, limit=limit, before=before, after=after)
             visible = [each for each in found if session is None or _belongs_to_session(each, session)]
             if visible or not found or after is None:
                 return visible
-            after = found[-1].position  # the page belongs to a previous owner of the id
+            after = found[-1].position  # the page has only messages of another user's expired session with this id
 
     async def _require_session(self, session_id: str) -> SessionData:
         found = await self.get_session(session_id)

@@ -48,7 +48,7 @@ _SESSION_KEYS = frozenset(
 _WIRE_KEYS = frozenset(
     {"routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription", "currentStateEnteredAt"}
 )
-"""The names of these keys on the wire."""
+"""The names of some of these keys in the JSON of the server."""
 _ROLES: Mapping[EventSource, MessageRole] = {
     EventSource.CUSTOMER: "user",
     EventSource.AI_AGENT: "agent",

@@ -47,7 +47,7 @@ class RouteVisit:
 class ToolRun:
     """The result of a tool that a state ran: its arguments, and the text for the model or the error.
 
-    `gathered_arguments` are the arguments built from the gathered data; when they change, the tool runs again.
+    `gathered_arguments` are the arguments built from the gathered data; when they change, the tool may run again.
     `changed_values` are the fields that the tool set, `previous_values` their values before. With `has_acted` the tool
     did its work, although its result cannot be used.
     """
@@ -186,7 +186,7 @@ def enter_route(
 
 
 def leave_route(session: SessionState, *, completed: bool = False, at: datetime | None = None) -> SessionState:
-    """Return the session outside of its route. Data of a completed route stays in `extracted`."""
+    """Return the session without a current route. Data of a completed route stays in `extracted`."""
     route = session.current_route
     if route is None:
         return session

@@ -101,7 +101,7 @@ class McpConnection:
         return found if self._listing_version >= version else await self._refresh_listing()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool once, without retries, and return the server's answer."""
+        """Call a tool and return the server's answer. A call that may have been executed is not repeated."""
         if self._listing is None:  # some servers require header fields that only their list describes
             await self.listing()
         return await self._send_request(self._call_tool(tool, arguments), self._options.call_timeout, tool)
@@ -134,13 +134,16 @@ class McpConnection:
             self._open_event.set()
 
     async def _filter_answer(self, method: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """Filter answers before the SDK, which drops a whole page for one bad entry and reads unlimited blocks."""
+        """Filter answers before the SDK reads them.
+
+        The SDK drops a whole page of tools for one bad entry, and reads any number of content blocks.
+        """
         if method == "tools/list" and isinstance(answer.get("tools"), list):
             return await asyncio.to_thread(self._pages.filter_page, answer)
         return limit_blocks(answer) if method == "tools/call" else answer
 
     async def _refresh_listing(self) -> ToolListing:
-        """Fetch a new listing. Concurrent callers share one request, which survives the cancellation of a caller."""
+        """Fetch a new listing. Concurrent callers share one request, which continues if a caller is cancelled."""
         if self._listing_task is None:
             self._listing_task = asyncio.create_task(self._fetch_listing(), context=contextvars.Context())
             self._listing_task.add_done_callback(self._on_listing_done)
@@ -149,7 +152,7 @@ class McpConnection:
     def _on_listing_done(self, task: asyncio.Task[ToolListing]) -> None:
         self._listing_task = None
         if not task.cancelled():
-            task.exception()  # retrieve it, because all waiting callers may be gone
+            task.exception()  # mark the error as retrieved, because maybe no caller waits for it
 
     async def _fetch_listing(self) -> ToolListing:
         version = self._transport.tool_changes
@@ -254,7 +257,7 @@ async def _negotiate(session: ClientSession) -> None:
         except MCPError as error:
             if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise
-            await session.discover()  # it started slowly and supports discovery after all
+            await session.discover()  # the server started slowly, but supports discovery
 
 
 def _to_tool_info(tool: types.Tool) -> McpToolInfo:

@@ -175,7 +175,7 @@ def start_task(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[Any]]) -> a
     def discard(task: asyncio.Task[T]) -> None:
         tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieve it, because all waiting callers may be gone
+            task.exception()  # mark the error as retrieved, because maybe no caller waits for it
 
     task.add_done_callback(discard)
     return task
@@ -389,7 +389,7 @@ class McpServer:
                 return self._connection
             self._discard(self._connection)
         if self._connect_task is None:
-            # All callers share one attempt, which survives the cancellation of a caller.
+            # All callers share one attempt, which continues if a caller is cancelled.
             self._connect_task = asyncio.create_task(self._connect(), context=contextvars.Context())
             self._connect_task.add_done_callback(self._on_connect_done)
         try:
@@ -428,7 +428,7 @@ class McpServer:
         if self._connect_task is task:
             self._connect_task = None
         if not task.cancelled():
-            task.exception()  # retrieve it: all waiting callers may be gone
+            task.exception()  # mark the error as retrieved, because maybe no caller waits for it
 
     def _discard(self, connection: McpConnection) -> None:
         if self._connection is connection:

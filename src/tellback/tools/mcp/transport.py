@@ -102,14 +102,18 @@ class McpTransport(ABC):
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Wait until the transport ends; it handles the server's requests and notifications, not the session."""
+        """Wait until the transport ends. The transport itself handles the server's requests and notifications."""
         task_status.started()
         await self.ended.wait()
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Return the result of a request. Raises `MCPError` if the server rejects it, and `ConnectionBroken`."""
+        """Return the result of a request.
+
+        Raises `MCPError` if the server rejects the request or does not answer in time, and `ConnectionBroken` if no
+        answer can arrive.
+        """
         opts = opts or {}
         request = {"id": next(self._request_ids), **build_message(method, params)}
         try:
