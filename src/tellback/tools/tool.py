@@ -7,7 +7,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
 
@@ -64,11 +64,15 @@ class Tool:
     ) -> Tool:
         """Create a tool from a function, with the schema from its type hints and docstring.
 
+        From a tool, it creates a copy with the given fields.
+
         >>> Tool.from_fn(len, name="length", description="How long a list is.").name
         'length'
         """
         if isinstance(fn, Tool):
-            return fn
+            fields = {"name": name, "description": description, "timeout": timeout}
+            changes: dict[str, Any] = {field: value for field, value in fields.items() if value is not None}
+            return replace(fn, **changes, requires_approval=fn.requires_approval or requires_approval)
         tool_name = name or _function_name(fn)
         try:
             signature = _cached_signature(fn, tool_name)

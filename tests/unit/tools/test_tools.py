@@ -542,3 +542,16 @@ async def test_a_tool_can_read_the_current_call() -> None:
     ]
     assert (await dispatch(ToolCall("call_4", "which"), [which])).content == "call_4"
     assert current_call() is None
+
+
+def test_a_tool_made_from_a_tool_has_the_new_fields_and_keeps_the_others() -> None:
+    @tool(timeout=5)
+    def pay(amount: int) -> str:
+        "Pay an amount."
+        return f"paid {amount}"
+
+    guarded = tool(requires_approval=True, name="pay_bill")(pay)
+    assert (guarded.requires_approval, guarded.name, guarded.timeout) == (True, "pay_bill", 5)
+    assert (guarded.description, guarded.parameters, guarded(3)) == (pay.description, pay.parameters, "paid 3")
+    assert not pay.requires_approval
+    assert Tool.from_fn(guarded).requires_approval
