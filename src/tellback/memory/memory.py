@@ -511,7 +511,11 @@ class Memory(Handle):
                 await self._extraction.dispatch_pending()
                 now = utc_now()  # leases and retries use the machine's clock
                 # In the order of a job's states, so that a job that starts in between is not missed.
-                jobs = [job for status in ("queued", "running") for job in await self.list_jobs(status=status)]
+                jobs = [
+                    job
+                    for status in (JobStatus.QUEUED, JobStatus.RUNNING)
+                    for job in await self._runtime.store.jobs.list_jobs(self._scope, status=status)
+                ]
                 return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now])
         except TimeoutError:
             return False
