@@ -32,7 +32,7 @@
     │   └── RequestInProgressError        the same request is still running
     ├── RemoteError                   the server failed; contains the HTTP status
     │   └── RemoteUnavailableError        the server cannot be reached, or timed out
-    ├── StoreError                    the store failed; nothing was acknowledged
+    ├── StoreError                    the store failed; `in_doubt` if the write may be stored
     │   ├── StoreUnavailableError         the store cannot be reached or opened
     │   ├── StoreBusyError                another process locked the store for too long
     │   ├── StoreFullError                the disk is full
@@ -40,10 +40,10 @@
     │   ├── StoreCorruptError             the file is damaged, or not a database
     │   ├── StoreClosedError              the store is not open
     │   └── SchemaVersionError            the tables have an unknown version or belong to another program
-    ├── ToolError
+    ├── ToolError                     a tool is defined incorrectly, or is not available
     │   ├── ToolSchemaError           no JSON Schema can be derived from a tool's function
     │   └── McpError                  an MCP server failed, timed out or sent an invalid answer
-    └── ChatError
+    └── ChatError                     a model call or the loop around it failed
         ├── BudgetExceededError       the request exceeds the token budget
         ├── MaxIterationsError        too many model calls; contains the messages so far
         ├── OutputValidationError     the answer does not match `output_type`
@@ -99,7 +99,7 @@ class UnknownModelError(ConfigurationError):
         if known:
             text += f" Known: {', '.join(known)}."
         text += (
-            " Use a name one of these recognises, pass a model object such as CompatibleModel(...),"
+            " Use a name that one of these recognizes, pass a model object such as CompatibleModel(...),"
             " or add a ProviderRegistration through ChatOptions(providers=with_providers([...]))."
         )
         super().__init__(f"{text} {note}" if note else text)
@@ -214,13 +214,16 @@ class SkillError(TellbackError):
 
 
 class TurnConflictError(TellbackError):
-    """Another turn of the conversation is running, and did not end within the time to wait."""
+    """Another turn of the conversation or session `id` is running, and did not end within the time to wait.
+
+    `turn_id` is empty if the other turn is only known to run.
+    """
 
     def __init__(self, id: str, turn_id: str, waited: float) -> None:
         self.id = id
         self.turn_id = turn_id
         super().__init__(
-            f"Turn {turn_id!r} of conversation {id!r} is still running after {waited:g} seconds."
+            f"{f'Turn {turn_id!r}' if turn_id else 'Another turn'} of {id!r} is still running after {waited:g} seconds."
             " Try again later, or pass a longer wait=... ."
         )
 
@@ -303,7 +306,7 @@ class NotAllowedError(AccessError):
 
 
 class RateLimitedError(AccessError):
-    """Too many requests with one credential; retry after `retry_after` seconds."""
+    """Too many requests or failed authentication attempts; retry after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         self.retry_after = retry_after
@@ -420,7 +423,7 @@ class BudgetExceededError(ChatError):
         self.limit = limit
         parts = ", ".join(f"{name} {count}" for name, count in self.breakdown.items())
         super().__init__(
-            f"The request needs about {total} tokens, over the limit of {limit} ({parts})."
+            f"The request needs about {total} tokens, more than the limit of {limit} ({parts})."
             " Shorten the history or the tools, or raise max_context_tokens."
         )
 

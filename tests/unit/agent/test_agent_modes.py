@@ -171,7 +171,7 @@ async def test_a_strict_agent_requires_an_unconditional_response() -> None:
     assert model.requests == []
 
 
-async def test_a_response_that_may_be_empty_is_no_fallback() -> None:
+async def test_a_response_that_may_be_empty_cannot_be_the_fallback() -> None:
     agent = make_clinic_agent("strict_canned", agent=["{{#name}}Welcome, {{name}}!{{/name}}"])
     agent.model = model = ScriptedModel([])
     with pytest.raises(FlowError, match="without values, for when no other one applies"):
@@ -179,7 +179,7 @@ async def test_a_response_that_may_be_empty_is_no_fallback() -> None:
     assert model.requests == []
 
 
-async def test_a_response_with_missing_values_is_no_fallback() -> None:
+async def test_a_response_with_missing_values_cannot_be_the_fallback() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city, {{name}}?"], agent=["Wait, {{title}} {{name}}."])
     agent.model = model = ScriptedModel([])
     with pytest.raises(FlowError, match="without values, for when no other one applies"):

@@ -76,7 +76,7 @@ async def test_the_agents_limits_are_used() -> None:
     assert "adopt_a_penguin.penguin" in in_play(agent)
 
 
-async def test_current_and_paused_routes_are_always_in_play() -> None:
+async def test_the_fields_of_current_and_paused_routes_are_always_in_the_prompt() -> None:
     agent = make_busy_agent(50, limits=Limits(in_play=1, listed=2))
     first = await respond(agent, "A penguin please", None, understands(route="Adopt a penguin"), says("Which?"))
     detour = await respond(agent, "flight 0", first.session, understands(route="Arrange flight 0"), says("Where?"))

@@ -21,6 +21,7 @@ from tellback.agent import (
     SessionState,
     create_session,
 )
+from tellback.agent.runtime.state_tools import MAX_ATTEMPTS, TurnAttempts
 from tellback.chat.approval import Approval
 from tellback.errors import AlreadyAnsweredError, AlreadyDecidedError, InvalidArgumentError, SessionConflictError
 from tellback.testing import FlowModel, ScriptedModel, raises, says, understands
@@ -368,3 +369,13 @@ async def test_the_slower_of_two_processes_runs_no_tool(maya: User) -> None:
         await second
     assert (caught.value.version, caught.value.stored) == (1, 2)
     assert ran == ["one"]
+
+
+def test_a_retry_keeps_its_earlier_tool_results_when_the_limit_is_reached() -> None:
+    attempts = TurnAttempts()
+    first = attempts.get_or_create(("web-0", 0))
+    for number in range(1, MAX_ATTEMPTS):
+        attempts.get_or_create((f"web-{number}", 0))
+    assert attempts.get_or_create(("web-0", 0)) is first
+    attempts.get_or_create(("web-new", 0))  # removes the oldest
+    assert attempts.get_or_create(("web-0", 0)) is not first

@@ -85,7 +85,7 @@ async def test_optional_fields_are_asked_for_once() -> None:
     assert second.state.description == "Welcome them"
 
 
-async def test_branches_depend_on_worded_and_code_conditions() -> None:
+async def test_conditions_of_branches_can_be_texts_or_functions() -> None:
     agent = Agent("Wanda")
     schema = {"type": "object", "properties": {"age": {"type": "integer"}}}
     route = agent.create_route(title="Sign up", gather_schema=schema)

@@ -147,6 +147,7 @@ def test_turns_by_session_id_also_wait_in_a_new_event_loop() -> None:
 
     _, conflict = asyncio.run(respond_twice(0))  # keeps the traceback, and with it the lock
     assert isinstance(conflict, TurnConflictError)
+    assert str(conflict).startswith("Another turn of 'web-42' is still running after 0 seconds.")
     assert [getattr(each, "message", each) for each in asyncio.run(respond_twice(5))] == ["Hello!"] * 2
 
 
@@ -187,13 +188,13 @@ async def test_a_session_id_continues_the_stored_session() -> None:
     assert second.session.extracted == {"destination": "Rome"}
 
 
-async def test_an_agent_speaking_first_by_id_knows_the_history() -> None:
+async def test_a_turn_by_session_id_without_a_message_includes_the_history() -> None:
     agent = Agent("Wanda", persistence=InMemorySessions())
     await respond(agent, "My name is Maya", "web-42", says("Hello Maya"))
     await respond(agent, None, "web-42", says("Still there?", expect=lambda request: "Maya" in str(request.messages)))
 
 
-async def test_a_decision_by_id_is_answered_with_the_history() -> None:
+async def test_an_approval_by_session_id_includes_the_history() -> None:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""

@@ -309,7 +309,7 @@ class Responder:
             async with asyncio.timeout(validation.validate_seconds("wait", wait)):
                 await lock.acquire()
         except TimeoutError:
-            raise TurnConflictError(id, "of this session", wait) from None
+            raise TurnConflictError(id, "", wait) from None
         try:
             yield
         finally:

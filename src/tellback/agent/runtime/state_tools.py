@@ -58,6 +58,9 @@ class TurnAttempts:
     def get_or_create(self, key: tuple[Any, ...]) -> TurnAttempt:
         """Return the attempt of the turn, to which tools add their results. Create it if it does not exist."""
         now = time.monotonic()
+        attempt = self._attempts.get(key)
+        if attempt is not None and attempt.started_at >= now - ATTEMPT_TTL:
+            return attempt
         while self._attempts and (
             len(self._attempts) >= MAX_ATTEMPTS or next(iter(self._attempts.values())).started_at < now - ATTEMPT_TTL
         ):

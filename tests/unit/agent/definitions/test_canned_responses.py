@@ -1,4 +1,4 @@
-"""Canned responses: validated on creation, filled with plain values, and never interpreted as templates twice."""
+"""Canned responses are validated on creation and filled with plain values; a value is never treated as a template."""
 
 from __future__ import annotations
 

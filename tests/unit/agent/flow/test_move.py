@@ -159,7 +159,7 @@ def test_transitions_with_a_condition_are_tried_first_and_in_order() -> None:
     assert places == ["Plain", "Group", "Business", "Group"]
 
 
-def test_a_transition_whose_target_lacks_data_is_passed_over() -> None:
+def test_a_transition_whose_target_lacks_data_is_not_taken() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Ready", required_data=["to"])
     route.initial_state.transition_to(chat_state="Not ready")

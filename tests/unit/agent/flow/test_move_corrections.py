@@ -107,7 +107,7 @@ def test_a_correction_changes_the_branch_that_code_chooses() -> None:
     assert conversation.state_title == "Person"
 
 
-def test_a_correction_keeps_a_branch_chosen_in_words() -> None:
+def test_a_correction_keeps_a_branch_whose_condition_is_a_text() -> None:
     route, ask = make_trip_route()
     ask.transition_to(chat_state="Hurry", condition="the user is in a hurry")
     ask.transition_to(chat_state="Leisure")
@@ -117,7 +117,7 @@ def test_a_correction_keeps_a_branch_chosen_in_words() -> None:
     assert conversation.state_title == "Hurry"
 
 
-def test_a_branch_chosen_in_words_is_kept_when_an_earlier_tool_runs_again() -> None:
+def test_a_branch_whose_condition_is_a_text_is_kept_when_an_earlier_tool_runs_again() -> None:
     route, ask = make_trip_route()
     found = ask.transition_to(tool_state=search)
     found.transition_to(chat_state="Offer the fastest", condition="the user is in a hurry")
@@ -141,7 +141,7 @@ def test_a_condition_that_becomes_true_does_not_change_an_earlier_branch() -> No
     assert conversation.state_title == "Confirm"
 
 
-def test_a_transition_chosen_in_words_keeps_its_target_after_a_correction() -> None:
+def test_a_transition_whose_condition_is_a_text_keeps_its_target_after_a_correction() -> None:
     route, ask = make_trip_route()
     group = ask.transition_to(chat_state="Offer a group price", condition=lambda data: data["seats"] > 5)
     ask.transition_to(state=group, condition="the user is a member")

@@ -35,7 +35,7 @@ def test_the_names_of_built_in_sections_never_change() -> None:
     ]
 
 
-def test_a_prompt_with_all_sections() -> None:
+def test_a_prompt_contains_all_sections_in_order() -> None:
     prompt = (
         PromptBuilder()
         .add_identity("Wanda", "A travel agent.", "Book flights")

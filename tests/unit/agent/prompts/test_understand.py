@@ -129,7 +129,7 @@ def test_a_failed_tool_adds_its_retry_condition() -> None:
     assert retry_condition(tool) in questions_about(BOOK, session=conversation.session).conditions
 
 
-def test_current_and_paused_routes_stay_in_play_beyond_the_limits() -> None:
+def test_current_and_paused_routes_are_included_beyond_the_limits() -> None:
     routes = [Route(f"Route {number}", gather_schema=Facts, conditions=["x"]) for number in range(6)]
     session = enter_route(SESSION, routes[5].id, "")
     session = enter_route(session, routes[4].id, "")
@@ -267,7 +267,7 @@ def test_routes_that_are_not_a_list_are_reported() -> None:
     assert read_answer({"routes": "key_book"}).problems
 
 
-def test_a_route_without_values_is_no_problem() -> None:
+def test_a_route_without_values_is_not_reported_as_a_problem() -> None:
     assert read_answer({"data": {"key_book": {}, "key_chat": {}}}).problems == ()
 
 
