@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tellback.errors import InvalidArgumentError
 from tellback.types import Message, ToolCall, assistant_message, user_message
 from tellback.types.jsontext import dump_json
+from tellback.validation import validate_count
 
 if TYPE_CHECKING:
     from tellback.agent import Agent, Response, Route, SessionState
@@ -124,8 +125,7 @@ async def simulate(
     agent: 'Take a name' is completed.
     (completed)
     """
-    if max_turns < 1:
-        raise InvalidArgumentError(f"max_turns must be an integer of at least 1, got {max_turns!r:.80}.")
+    validate_count("max_turns", max_turns, 1)
     _validate_user(agent, user)
     initial_session = await _load_initial_session(agent, session)
     speaker = _ModelSpeaker(user) if user.model is not None else _RuleBasedSpeaker(user)

@@ -84,7 +84,7 @@ async def test_forgotten_fields_are_sent_with_route_and_field() -> None:
     assert (await read_turn(agent, understands(route=weather, forget=["city"])))["forget"] == ["tell_the_weather.city"]
 
 
-async def test_conditions_are_given_in_the_agents_words() -> None:
+async def test_conditions_are_given_by_their_text() -> None:
     agent, _, _ = two_routes()
     agent.create_guideline(condition="the user is sad", action="Cheer them up.")
     answer = await read_turn(agent, understands(holds=["the user is sad"]))

@@ -116,6 +116,13 @@ async def test_a_simulated_user_gives_up(facts: dict[str, Any]) -> None:
     assert (await simulate(agent, SimulatedUser("I want to fly", facts), max_turns=2)).outcome == "too long"
 
 
+@pytest.mark.parametrize("max_turns", [0, 2.5, "5", True])
+async def test_a_simulation_rejects_an_invalid_number_of_turns(max_turns: Any) -> None:
+    agent, _ = make_flight_agent(model=FlowModel())
+    with pytest.raises(InvalidArgumentError, match="max_turns must be an integer of at least 1"):
+        await simulate(agent, SimulatedUser("I want to fly", FACTS), max_turns=max_turns)
+
+
 async def test_a_simulation_stops_at_a_pending_call_without_an_approver() -> None:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
@@ -206,7 +213,7 @@ def test_a_flow_ends_after_the_last_fact_in_any_order(
     assert len(state_ids) == len(set(state_ids)), "a question was asked twice"
 
 
-async def test_again_repeats_a_failed_tool() -> None:
+async def test_the_word_again_repeats_a_failed_tool() -> None:
     tries: list[str] = []
 
     def send(to: str) -> str:
@@ -263,7 +270,7 @@ def test_invalid_rules_of_the_flow_model_are_rejected(options: dict[str, Any], p
 
 
 @pytest.mark.parametrize("session", [None, "web-1"])
-async def test_a_user_who_leaves_first_does_not_change_the_session(session: str | None) -> None:
+async def test_a_simulated_user_who_sends_no_message_does_not_change_the_session(session: str | None) -> None:
     sessions = InMemorySessions()
     agent, _ = make_flight_agent(model=FlowModel(), persistence=sessions)
     if session is not None:
