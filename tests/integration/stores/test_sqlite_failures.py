@@ -342,3 +342,10 @@ async def test_a_schema_of_a_later_release_is_rejected_unchanged(tmp_path: Path,
     connection.close()
     with pytest.raises(SchemaVersionError, match=r"999.*newer Tellback"):
         await Tellback(f"sqlite:///{path}?mode={mode}").open()
+
+
+async def test_an_instance_with_a_malformed_process_id_is_unknown(tmp_path: Path) -> None:
+    async with Tellback(tmp_path / "tellback.db", worker=False) as tb:
+        host, namespace, _, started, suffix = tb.store.instance_id.split("|")
+        malformed = "|".join((host, namespace, "no-number", started, suffix))
+        assert await tb.store.is_instance_alive(malformed) is None

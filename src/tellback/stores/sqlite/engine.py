@@ -133,7 +133,7 @@ class SqliteRunner:
         """Migrate the tables, before anything else runs."""
 
     def _finish_previous_work(self, connection: sqlite3.Connection) -> bool:
-        """Finish work that the last writer left. Return False if it must wait again."""
+        """Finish work that the last writer left unfinished. Return False if it must be tried again."""
         return True
 
     def _on_events(self) -> None:
@@ -257,7 +257,7 @@ class SqliteEngine(SqliteRunner):
 
     @property
     def keeps_deleted_bytes(self) -> bool:
-        """Memory is freed with the rows; a file keeps their bytes."""
+        """Whether deleted bytes remain: a file keeps them, but memory is freed with the rows."""
         return not self._options.in_memory
 
     async def wipe(self) -> None:
@@ -275,7 +275,7 @@ class SqliteEngine(SqliteRunner):
         except StoreError as error:
             raise type(error)(
                 f"The rows are deleted, but their bytes are still in the files of {self._options.path}: {error}"
-                " Erase again to wipe them; otherwise the next process that opens the file does."
+                " Erase again to wipe them; otherwise the next process that opens the file wipes them."
             ) from error
 
     async def changes(self) -> AsyncGenerator[None, None]:
@@ -294,18 +294,19 @@ class SqliteEngine(SqliteRunner):
 
     async def is_instance_alive(self, instance_id: str) -> bool | None:
         try:
-            host, namespace, pid, started, _ = instance_id.split("|")
+            host, namespace, pid_text, started, _ = instance_id.split("|")
+            pid = int(pid_text)
         except ValueError:
             return None
         if (host, namespace) != _host_and_namespace() or os.name != "posix":
             return None
         try:
-            os.kill(int(pid), 0)
+            os.kill(pid, 0)
         except ProcessLookupError:
             return False
-        except (PermissionError, ValueError):
+        except PermissionError:
             pass  # the process exists and belongs to another user
-        return not started or _process_start(int(pid)) == started
+        return not started or _process_start(pid) == started
 
     def _begin(self) -> Mapping[str, Statement]:
         # Here, not in `__init__`: a process forked in between is another instance.
