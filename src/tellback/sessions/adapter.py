@@ -65,16 +65,16 @@ class PersistenceAdapter(Protocol):
     - `disconnect` closes the connections that the adapter opened; it may be called twice. It does not close a client
       that was passed in. `initialize` opens the adapter again.
     - `save` stores a session after a turn and the messages of that turn **in one step**: everything or nothing. It
-      raises `SessionConflictError` unless the stored version is the one before the session's; a session that does not
+      raises `SessionConflictError` unless the stored version is one less than the session's; a session that does not
       exist has version 0. For an existing session, it keeps `user_id` and `agent_name` if they are set, always keeps
-      `status`, `completed_at` and `created_at`, and adds to `message_count` and `last_message_at`. It returns the
-      session as stored.
+      `status`, `completed_at` and `created_at`, adds the messages to `message_count`, and updates `last_message_at`. It
+      returns the session as stored.
     - `purge_expired` deletes expired rows, and returns the number of deleted sessions and messages; if the database
       deletes them automatically, it may do nothing. Expired data is never returned, purged or not: a session expires
       `session_ttl` after its last change, a message `message_ttl` after it was stored.
 
     Arguments are plain: ids are non-empty strings, `collected_data`, `tool_calls` and `event` are JSON, times are aware
-    and in UTC. The adapter returns exactly equal values, with times to the microsecond. Every method checks ids:
+    and in UTC. The adapter returns exactly the stored values, with times to the microsecond. Every method checks ids:
     anything but a string raises `InvalidArgumentError`. An unreachable database raises `StoreUnavailableError`; the
     adapter reconnects when it is back. Use before `initialize` raises `StoreClosedError`.
 

@@ -172,7 +172,7 @@ class InMemoryAdapter(StorageAdapter):
         self._sessions.entries.clear()
 
     def snapshot(self) -> InMemorySnapshot:
-        """Return all data, by session in the order they were stored."""
+        """Return all sessions, and all messages grouped by session, in the order in which they were stored."""
         entries = [self._sessions.live_entry(id) for id in self._sessions.entries]
         return {
             "sessions": copy.deepcopy([each.session for each in entries if each.session is not None]),

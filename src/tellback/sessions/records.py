@@ -53,11 +53,11 @@ class FieldNames:
         return self._names[name]
 
     def to_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a record with the database's names."""
+        """Return a record with the field names in the database."""
         return {self._names[name]: value for name, value in record.items()}
 
     def from_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a record with our names, without fields that are not ours."""
+        """Return a record with Tellback's field names, without other fields."""
         return {self._fields_by_name[name]: value for name, value in record.items() if name in self._fields_by_name}
 
 
@@ -67,7 +67,9 @@ def validate_field_mappings(field_mappings: Any) -> Mapping[str, Any]:
         raise ConfigurationError(f"field_mappings must be a mapping of mappings, got {field_mappings!r:.80}.")
     unknown = (field_mappings or {}).keys() - {"sessions", "messages"}
     if unknown:
-        raise ConfigurationError(f"field_mappings allows sessions and messages, not {', '.join(map(str, unknown))}.")
+        raise ConfigurationError(
+            f"field_mappings has unknown keys {', '.join(map(str, unknown))}: the valid keys are sessions and messages."
+        )
     return field_mappings or {}
 
 
@@ -88,7 +90,7 @@ def format_time(moment: datetime) -> str:
 
 
 def session_from_record(record: Mapping[str, Any]) -> SessionData:
-    """Build a session from a record with our names, in the form of any database."""
+    """Build a session from a record with Tellback's field names, and values as any database returns them."""
     values = {name: _decode_field(name, record[name]) for name in SESSION_FIELDS if name in record}
     values["collected_data"] = values.get("collected_data") or {}
     values["message_count"] = int(values.get("message_count") or 0)
@@ -97,7 +99,7 @@ def session_from_record(record: Mapping[str, Any]) -> SessionData:
 
 
 def message_from_record(record: Mapping[str, Any]) -> MessageData:
-    """Build a message from a record with our names, in the form of any database."""
+    """Build a message from a record with Tellback's field names, and values as any database returns them."""
     values = {name: _decode_field(name, record[name]) for name in MESSAGE_FIELDS if name in record}
     values["tool_calls"] = tuple(values.get("tool_calls") or ())
     return MessageData(**values)

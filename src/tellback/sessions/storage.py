@@ -67,7 +67,7 @@ class StorageAdapter:
         self.session_repository: SessionRepository = repository
         """The repository of sessions."""
         self.message_repository: MessageRepository = repository
-        """The repository of their messages."""
+        """The repository of the sessions' messages."""
 
     async def initialize(self) -> None:
         """Connect, and create missing tables or indexes. Safe to call twice, even concurrently."""
@@ -83,7 +83,7 @@ class StorageAdapter:
         return await self._storage.save(session, validation.validate_messages(messages, session.id))
 
     async def purge_expired(self) -> int:
-        """Delete expired data, and return how many sessions and messages that were."""
+        """Delete expired data, and return the number of deleted sessions and messages."""
         return await self._storage.purge_expired()
 
 
@@ -185,7 +185,7 @@ class ClientConnection(Generic[C]):
         if self._loop is not asyncio.get_running_loop():
             raise ConfigurationError(
                 f"The adapter of {self.place} was initialized in another event loop: await adapter.initialize() in this"
-                " one, or make an adapter for each."
+                " one, or create an adapter for each event loop."
             )
         return self._client
 

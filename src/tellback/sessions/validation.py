@@ -22,7 +22,7 @@ _NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 def validate_id(label: str, value: Any) -> str:
-    """Check an id or a name. Only exact `str`: keys and queries use it, and a subclass may format differently."""
+    """Check an id or a name. Reject subclasses of `str`: they may be formatted differently in keys and queries."""
     if type(value) is not str and isinstance(value, str):
         raise InvalidArgumentError(f"{label} must be a str, got {value!r:.80} of type {type(value).__name__}.")
     return validate_name(label, value)
@@ -45,7 +45,9 @@ def validate_limit(value: Any) -> int:
 def validate_position(label: str, value: Any) -> int | None:
     """Check the position of a message, or None."""
     if value is not None and (type(value) is not int or not 0 <= value <= 2**62):
-        raise InvalidArgumentError(f"{label} must be a message's position, got {value!r:.80}.")
+        raise InvalidArgumentError(
+            f"{label} must be the position of a message, an integer of at least 0, got {value!r:.80}."
+        )
     return value
 
 
@@ -119,7 +121,9 @@ def to_ttl_seconds(label: str, value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e10:
-        raise ConfigurationError(f"{label} must be seconds or a timedelta, got {value!r:.80}.")
+        raise ConfigurationError(
+            f"{label} must be a positive number of seconds, a timedelta or None, got {value!r:.80}."
+        )
     return float(value)
 
 
@@ -139,7 +143,7 @@ def resolve_names(
     defaults: Mapping[str, str],
     *,
     is_name: Callable[[str], object] = _NAME_PATTERN.fullmatch,
-    form: str = "letters, digits and underscores",
+    form: str = "up to 63 letters, digits and underscores, not beginning with a digit",
 ) -> dict[str, str]:
     """Return the names of tables, collections, indices or fields: the defaults, with the overrides.
 
@@ -150,7 +154,9 @@ def resolve_names(
         raise ConfigurationError(f"{option} must be a mapping of names, got {overrides!r:.80}.")
     unknown = (overrides or {}).keys() - defaults.keys()
     if unknown:
-        raise ConfigurationError(f"{option} allows {', '.join(defaults)}, not {', '.join(map(str, unknown))}.")
+        raise ConfigurationError(
+            f"{option} has unknown keys {', '.join(map(str, unknown))}: the valid keys are {', '.join(defaults)}."
+        )
     resolved = {**defaults, **(overrides or {})}
     for name, value in resolved.items():
         if not isinstance(value, str) or not is_name(value):

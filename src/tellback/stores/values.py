@@ -29,8 +29,8 @@ class SessionTurn:
 class TurnDraft:
     """Messages to append to a turn.
 
-    The turn is `turn_id`, or with `joins` the conversation's latest turn, if there is one. `starts` counts it as a new
-    turn.
+    The turn is `turn_id`; with `joins`, it is the conversation's latest turn, if there is one. With `starts`, it counts
+    as a new turn.
     """
 
     turn_id: str
@@ -191,8 +191,8 @@ class KnownAtom:
 class AtomFilter:
     """Which atoms to list: those with a status that were known at `known_at` and had not ended at `valid_at`.
 
-    With `must_have_started`, they must also have started by then. `before` is the id to continue from; `categories`
-    matches any of these, `kind` matches the kind of their categories.
+    With `must_have_started`, they must also have started by `valid_at`. With `before`, only atoms older than the one
+    with this id are listed. They have any of the `categories`, and a category of that `kind`.
     """
 
     status: AtomStatus
@@ -217,7 +217,7 @@ class Row(Protocol):
 class SpaceChanges:
     """Changes in a space after a version, as stored rows for `tellback.stores.rows` to read by column name.
 
-    `atoms` are ordered by seq. `validity_ends` are (seq, known_at, valid_to), all rows of each of these atoms.
+    `atoms` are ordered by seq. `validity_ends` are (seq, known_at, valid_to): all ends of each of these atoms.
     `vectors` are (seq, vector).
     """
 

@@ -158,7 +158,8 @@ class MongoConnection(ClientConnection[AsyncMongoClient[Any]]):
             or database_name in _RESERVED_DATABASES
         ):
             raise ConfigurationError(
-                f"database_name must be a valid, unreserved database name, got {database_name!r:.80}."
+                "database_name must be a valid MongoDB database name other than admin, config and local, got"
+                f" {database_name!r:.80}."
             )
         if not isinstance(client, str | AsyncMongoClient):
             raise ConfigurationError(
@@ -169,7 +170,7 @@ class MongoConnection(ClientConnection[AsyncMongoClient[Any]]):
         self.database_name = database_name
 
     def database(self) -> AsyncDatabase[Document]:
-        """The database, with majority read and write concerns."""
+        """Return the database, with majority read and write concerns."""
         return self.require_open().get_database(
             self.database_name,
             codec_options=_CODEC,

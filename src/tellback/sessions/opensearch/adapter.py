@@ -32,7 +32,7 @@ from tellback.types.jsontext import is_storable
 
 _REFRESH = {False: "false", True: "true", "wait_for": "wait_for"}
 _MAX_QUERY_LENGTH = 2_000
-"""In characters. A longer query could have more words than a server accepts in one query."""
+"""The maximum number of characters of a search text. A longer one could have more words than a server accepts."""
 _PAGE_SIZE = 500
 SearchHit = dict[str, Any]
 
@@ -154,7 +154,7 @@ class Searcher:
     async def find_sessions(
         self, terms: Mapping[str, str], max_count: int, before: SessionData | None = None
     ) -> list[SessionData]:
-        """Return sessions with exactly these fields, newest first."""
+        """Return the sessions whose fields have exactly these values, newest first."""
         layout = self._store.layout
         created, id = layout.sessions["created_at"], layout.sessions["id"]
         now = now_millis()
@@ -258,7 +258,7 @@ def _any_of(*queries: Any) -> dict[str, Any]:
 
 
 async def purge(store: DocumentStore) -> int:
-    """Delete expired data, and return how many sessions and messages that were."""
+    """Delete expired data, and return the number of deleted sessions and messages."""
     sessions = 0
     while True:
         purged, changed = await _purge_session_page(store)
@@ -270,7 +270,7 @@ async def purge(store: DocumentStore) -> int:
 
 
 async def _purge_session_page(store: DocumentStore) -> tuple[int, int]:
-    """Purge one page of sessions. Return how many were purged, and how many were changed at all."""
+    """Purge one page of sessions. Return how many sessions expired, and how many documents were changed or deleted."""
     index, now = store.layout.sessions_index, now_millis()
     query = {"bool": {"should": _purgeable_queries(store, now), "minimum_should_match": 1}}
     expired: list[SessionEntry] = []
@@ -360,10 +360,10 @@ class OpenSearchAdapter(StorageAdapter):
     `client` is an `AsyncOpenSearch`, which its owner closes, or a URL. `indices` names the two indices, and
     `field_mappings` their fields: `{"sessions": {"user_id": "customer"}}`. With `auto_create_indices=False` both must
     exist with the mappings of `index_definitions`. `refresh` sets when other clients' searches see a change: False
-    within the index's refresh interval, True immediately; `"wait_for"` waits until they do. This adapter's own lists
-    are always complete, because it refreshes the index before it searches; `fresh_searches=False` saves that work.
-    `session_ttl` and `message_ttl` are seconds or a timedelta, and None means forever; call `purge_expired`
-    periodically.
+    within the index's refresh interval, True immediately; with `"wait_for"`, each change waits until they do. This
+    adapter's own lists are always complete, because it refreshes the index before it searches; `fresh_searches=False`
+    saves that work. `session_ttl` and `message_ttl` are seconds or a timedelta, and None means forever; call
+    `purge_expired` periodically.
 
     >>> adapter = OpenSearchAdapter("https://app:secret@search.example:9200", indices={"sessions": "shop-sessions"})
     >>> adapter.indices
@@ -395,7 +395,7 @@ class OpenSearchAdapter(StorageAdapter):
             indices,
             DEFAULT_NAMES,
             is_name=INDEX_NAME.fullmatch,
-            form="lowercase letters, digits, '_', '-' and '.'",
+            form="up to 200 lowercase letters, digits, '_', '-' and '.', beginning with a letter or a digit",
         )
         session_ttl, message_ttl = map(_to_millis, resolve_ttls(session_ttl, message_ttl))
         layout = DocumentLayout(
@@ -427,7 +427,7 @@ class OpenSearchAdapter(StorageAdapter):
         """
         if not isinstance(text, str) or not text.strip() or not is_storable(text) or len(text) > _MAX_QUERY_LENGTH:
             raise InvalidArgumentError(
-                f"text must be words to search for, at most {_MAX_QUERY_LENGTH} characters, got {text!r:.80}"
+                f"text must be a non-empty string of at most {_MAX_QUERY_LENGTH} characters, got {text!r:.80}."
             )
         owner = validation.validate_optional_id("user_id", user_id)
         return await self._search.searcher.find_messages(text, owner, validation.validate_limit(limit))

@@ -165,7 +165,7 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
     async def request_once(
         self, method: str, path: str, *, body: Any = None, params: Mapping[str, Any], accept: Collection[int] = ()
     ) -> Any:
-        """Send a request that must not be repeated. If it may have taken effect, the error is in doubt."""
+        """Send a request that must not be repeated. If it may have taken effect, the error's `in_doubt` is True."""
         try:
             parameters = {"timeout": _SHARD_TIMEOUT, **params}
             return await self._send(method, path, body, parameters, WORK_SECONDS, accept)

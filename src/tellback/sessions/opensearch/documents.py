@@ -216,7 +216,7 @@ class DocumentLayout:
 
 
 def resolve_field_names(field_mappings: Any) -> dict[str, FieldNames]:
-    """The names of the fields of sessions and of messages."""
+    """Return the field names of sessions and of messages. Reject names that OpenSearch or the adapter uses."""
     names = records.resolve_field_names(field_mappings)
     for role, mapping in (field_mappings or {}).items():
         for name in (mapping or {}).values():
@@ -281,7 +281,7 @@ class _WriteAttempts:
     unconfirmed: SessionEntry | None = None
 
     async def pause(self, session_id: str) -> None:
-        """Wait a random time after a conflict. Raise `StoreBusyError` after too many conflicts."""
+        """Wait a random time after a conflict. Raise `StoreBusyError` if the deadline has passed."""
         if asyncio.get_running_loop().time() > self.deadline:
             raise StoreBusyError(
                 f"Session {session_id!r} had conflicting changes for {CONFLICT_SECONDS:g} seconds. Try again."
@@ -295,7 +295,10 @@ class _WriteAttempts:
         return self.last_sent
 
     def find_own_write(self, found: SessionEntry) -> SessionEntry | None:
-        """Return the stored entry if it is one of these writes: a client may send one twice and report a conflict."""
+        """Return the entry that an earlier attempt has stored, if any.
+
+        A client may send a request twice, and the second one then conflicts with the first.
+        """
         sent = (each for each in (self.last_sent, self.unconfirmed) if each is not None)
         return next((each for each in sent if each.writes[-1] in found.writes), None)
 
@@ -376,7 +379,10 @@ class DocumentStore:
     async def read_messages(
         self, session_id: str, max_count: int, before: int | None, after: int | None
     ) -> list[Document]:
-        """Return documents of a session's messages that have not expired, in order, by their positions alone."""
+        """Return the documents of a session's messages that have not expired, in order.
+
+        They are read by id, not searched: a search may miss recent documents.
+        """
         while True:
             entry = await self.find(session_id)
             if entry.deleted:
@@ -412,7 +418,7 @@ class DocumentStore:
             await self.delete_sessions([found])
 
     async def delete_sessions(self, entries: Iterable[SessionEntry]) -> int:
-        """Delete session documents that have not changed since they were read. Return how many."""
+        """Delete session documents that have not changed since they were read. Return how many were deleted."""
         keys = (
             {"_id": document_id(each.id), "if_seq_no": each.version[0], "if_primary_term": each.version[1]}
             for each in entries
@@ -456,8 +462,11 @@ class DocumentStore:
             try:
                 await self.delete_remains(entry)
             except TellbackError as error:
-                text = f"{error} The session is deleted, but some of its messages are not: delete it again, or purge."
-                raise StoreUnavailableError(text, in_doubt=True) from error
+                raise StoreUnavailableError(
+                    f"{error} The session is deleted, but some of its messages are not: delete it again, or call"
+                    " purge_expired().",
+                    in_doubt=True,
+                ) from error
         elif entry.pending:
             try:
                 await self._index_messages(entry, entry.pending)

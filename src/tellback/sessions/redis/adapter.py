@@ -30,7 +30,7 @@ _GLOB_CHARACTERS = frozenset("*?[]\\^")
 _ESCAPES = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:{}"})
 
 PAGE_SIZE = 100
-"""How many messages or sessions are read at a time: Redis is blocked meanwhile."""
+"""How many messages or sessions one request reads: Redis handles no other request in the meantime."""
 
 _TIME_LENGTH = 32
 
@@ -87,7 +87,9 @@ class RedisKeys:
 def validate_key_prefix(value: Any) -> str:
     """Check a key prefix: a string without control characters and without glob characters."""
     if type(value) is not str or not 0 < len(value) <= MAX_PREFIX_LENGTH or not is_storable(value):
-        raise ConfigurationError(f"key_prefix must have 1 to {MAX_PREFIX_LENGTH} characters, got {value!r:.80}.")
+        raise ConfigurationError(
+            f"key_prefix must be a string of 1 to {MAX_PREFIX_LENGTH} characters, got {value!r:.80}."
+        )
     if not value.isprintable() or _GLOB_CHARACTERS & set(value):
         raise ConfigurationError(f"key_prefix must not contain control characters or *?[]\\^, got {value!r}.")
     return value
@@ -213,7 +215,7 @@ class _RedisStorage:
         return purged
 
     async def _change(self, script: Script, id: str, expected_user: str | None, *values: Any) -> list[Any]:
-        """Run a script that changes a session, and return its reply. Retry with the right user if it differs."""
+        """Run a script that changes a session, and return its reply. Retry if the session belongs to another user."""
         user, reply_key = expected_user or "", self.keys.new_reply()
         while True:
             keys = (
@@ -292,11 +294,11 @@ class RedisAdapter(StorageAdapter):
     timedelta; None means never). In a cluster all keys must be in one slot: give `key_prefix` a hash tag, such as
     `"{agent}:"`.
 
-    A turn is one script, so it is stored completely or not at all, on disk, too. Acknowledged changes are on disk with
-    `appendonly yes` and `appendfsync always`. With `appendfsync everysec`, which is usual, a power loss may lose up to
-    a second; without `appendonly`, everything since the last snapshot. A failover loses what the replica has not
-    received. A server that evicts keys (`maxmemory-policy`) may evict sessions: use `noeviction`. Redis 5 or later is
-    required.
+    A turn is one script, so it is stored completely or not at all, also on disk. Acknowledged changes are on disk with
+    `appendonly yes` and `appendfsync always`. With `appendfsync everysec`, the default, a power loss may lose the
+    changes of the last second; without `appendonly`, all changes since the last snapshot. A failover loses changes that
+    the replica has not received. A server that evicts keys (`maxmemory-policy`) may evict sessions: use `noeviction`.
+    Redis 5 or later is required.
 
     >>> adapter = RedisAdapter("redis://localhost:6379/0", key_prefix="chat:", session_ttl=24 * 60 * 60)
     >>> adapter
@@ -325,7 +327,7 @@ def _format_ttl(seconds: float | None) -> str:
 
 
 def _session_values(record: dict[str, Any]) -> list[str]:
-    """Return a session's fields for a script. None becomes the empty string, which no field can be."""
+    """Return a session's fields for a script. None becomes the empty string, which no field accepts as a value."""
     return ["" if record[name] is None else str(record[name]) for name in FIELDS]
 
 

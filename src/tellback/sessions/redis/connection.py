@@ -152,7 +152,9 @@ class RedisConnection(ClientConnection[RedisClient]):
                     if not is_sent or not is_connection_lost(error):
                         raise
                 if self._client is not client:  # a closed pool would open connections and never close them
-                    raise StoreClosedError(f"The adapter of {self.place} was disconnected meanwhile.", in_doubt=changes)
+                    raise StoreClosedError(
+                        f"The adapter of {self.place} was disconnected during the call.", in_doubt=changes
+                    )
                 await _check_reachable(client)
                 return await send(client)
         except DRIVER_ERRORS as error:
@@ -187,7 +189,7 @@ class RedisConnection(ClientConnection[RedisClient]):
 
 
 async def _check_reachable(client: RedisClient) -> None:
-    """Raise before anything is sent if the server is unreachable: then nothing is in doubt."""
+    """Raise an error if the server is unreachable. Nothing has been sent yet, so no change is in doubt."""
     if isinstance(client, Redis) and not client.single_connection_client:
         pool: Any = client.connection_pool
         await pool.release(await pool.get_connection())

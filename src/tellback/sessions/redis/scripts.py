@@ -1,8 +1,9 @@
 """The Lua scripts: each change is one atomic step on the server.
 
 The keys of a script are the session, its messages, the user's sessions, the user's active sessions, and the stored
-reply. Its values begin with the expected user of the session. If it belongs to another user, the script returns that
-user and changes nothing. A script checks everything before its first write, because Redis cannot roll back.
+reply. Its values begin with the expected user of the session. If the session belongs to another user, the script
+returns that user and changes nothing. A script checks everything before its first write, because Redis cannot roll
+back.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ CLOSE_AFTER = timedelta(hours=1)
 
 
 class HasStore(Protocol):
-    """A `Tellback`."""
+    """An object with a store: a `Tellback`."""
 
     @property
     def store(self) -> Store: ...
@@ -54,7 +54,7 @@ def resolve_store_backend(
     unsupported = [name for name, value in table_options.items() if value is not None]
     if unsupported:
         raise ConfigurationError(
-            f"{', '.join(unsupported)}: only for the adapter's own tables. A Tellback has its own tables, and its"
+            f"{adapter} does not accept {', '.join(unsupported)} with a Tellback, which has its own tables and whose"
             " messages do not expire."
         )
     return StoreBackend(store, **store_options)
@@ -63,7 +63,7 @@ def resolve_store_backend(
 class StoreBackend:
     """The storage of `SqliteAdapter(tb)` and `PostgresAdapter(tb)`, for the users of one tenant and app.
 
-    New conversations are in `namespace` (default: the agent's name), and close `close_after` the last message.
+    New conversations are in `namespace` (default: the agent's name), and are closed `close_after` their last message.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class StoreBackend:
         self._is_ready = False
 
     async def initialize(self) -> None:
-        """Check that the store is open: it creates its own tables."""
+        """Check that the store is open. The store creates its tables itself."""
         await self.store.sessions.find_scope(self.tenant_id, self.app_id, "-")
         self._is_ready = True
 

@@ -53,7 +53,7 @@ class PostgresDialect(SqlDialect):
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
-        # Query the catalogue: `to_regclass` may answer from a cache that is older than a lock waited for.
+        # Query the catalogue: `to_regclass` may answer from a cache that is older than the lock we waited for.
         table = (
             f"c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = {quote_literal(schema)})"
             " AND c.relname = :table AND c.relkind IN ('r', 'p', 'f', 'v')"
@@ -142,7 +142,7 @@ class PostgresTables(PostgresRunner):
         return await self._write(make, STATEMENT_SECONDS)
 
     async def _write(self, make: OperationFactory[T], seconds: float) -> T:
-        # Positions are read after locking a row, and must include those that the previous holder committed.
+        # Positions are read after locking a row, and must include those that the lock's previous holder committed.
         begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
         result, _ = await self._run_with_retries(make, {}, begin, writes=True, seconds=seconds)
         return result
@@ -174,7 +174,7 @@ class PostgresTables(PostgresRunner):
         return database
 
     def _abandon_pool(self) -> None:
-        """Drop a pool whose event loop is closed."""
+        """Drop a pool whose event loop is closed. Raise an error if the loop is still open."""
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigurationError(
                 f"The session adapter of {self.place} is in use in another event loop: create one per loop."

@@ -113,8 +113,9 @@ class SqlDialect:
 
     - `now` is the time of a statement, `expires_at` the time `:ttl` seconds later, and `now_as_time` the same time in
       the form of time columns.
-    - `byte_collation` sorts strings by bytes, as in every database. `row_lock` locks a row that was read.
-    - `value_sql` and `column_sql` convert a value in statements for the type of its column.
+    - `byte_collation` sorts strings by bytes, so that every database has the same order. `row_lock` locks a row that
+      was read.
+    - `value_sql` converts a bound value to its column's type, and `column_sql` converts a column that is read.
     - `select_columns` returns the columns of `:table` with their types, `select_unique_index` returns a row if an index
       makes `:columns` unique, and `row_id` identifies each row of a table.
     - `prepare_migration` runs before tables are created. `normalize_times` converts times in other formats.
@@ -255,7 +256,7 @@ def _declare_column(table: TableSpec, column: ColumnSpec, dialect: SqlDialect) -
 
 
 def _fill_defaults(table: TableSpec, dialect: SqlDialect) -> Operation[None]:
-    """Fill missing values in rows of another tool."""
+    """Fill missing values in rows that another tool wrote."""
     defaults = {column.name: column.default for column in table.columns if column.default}
     time_fields = [column.name for column in table.columns if column.name in ("created_at", "updated_at")]
     defaults |= dict.fromkeys(time_fields, dialect.now_as_time)

@@ -167,12 +167,12 @@ def _resolve_path(database: Any) -> str:
     if (separator and scheme != "sqlite") or path.startswith("file:") or (separator and "?" in rest):
         raise ConfigurationError(
             "SqliteAdapter needs the path of a file, sqlite:///path without settings, or ':memory:';"
-            f" it cannot use this URL of {scheme.partition(':')[0]!r:.20}."
+            f" it cannot use this {scheme.partition(':')[0]!r:.20} URL."
         )
     return path if path == ":memory:" else os.path.abspath(path)
 
 
 def _validate_busy_timeout(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e6:
-        raise ConfigurationError(f"busy_timeout must be a number of seconds, got {value!r:.80}.")
+        raise ConfigurationError(f"busy_timeout must be a number of seconds from 0 to 1,000,000, got {value!r:.80}.")
     return float(value)

@@ -30,7 +30,7 @@ _NAMED_VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class SqlStatements(TableStatements):
-    """The statements of one adapter, and the form of their values and rows."""
+    """The statements of one adapter, and the conversion of their values and rows."""
 
     def __init__(self, tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes, cache: StatementCache) -> None:
         self.times_as_text = dialect.types["moment"] == "TEXT"
@@ -161,5 +161,5 @@ def _insert_or_replace_expired(s: _TableSql) -> str:
 def _delete_expired(table: _TableSql, *names: str) -> str:
     key = ", ".join(table[name] for name in names)
     oldest = f"SELECT {key} FROM {table.name} WHERE {table.is_expired} ORDER BY {table[EXPIRES_AT]} LIMIT :limit"
-    # The condition is checked twice: a row that was renewed while this waits for it stays.
+    # The condition is checked again for each locked row: a row that was renewed in the meantime is not deleted.
     return f"DELETE FROM {table.name} WHERE ({key}) IN ({oldest}) AND {table.is_expired} RETURNING {table[names[0]]}"

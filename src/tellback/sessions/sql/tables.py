@@ -33,7 +33,7 @@ PURGE_BATCH = 500
 
 
 class TableStatements(ABC):
-    """The form of the values and rows of the named statements.
+    """Converts sessions and messages to the values of named statements, and rows to sessions and messages.
 
     `times_as_text` is for databases without a time type. `insert_messages` runs inside operations, with as many
     statements as it needs.
@@ -262,7 +262,7 @@ def _append(statements: TableStatements, id: str, messages: Sequence[Values], co
 
 def _delete(values: Values) -> Operation[bool]:
     rows = yield "lock_session", values
-    # Without a session, one may be created right now: its messages must stay.
+    # If the session does not exist, another call may be creating it: the messages of that call must stay.
     yield "delete_messages" if rows else "delete_orphaned_messages", values
     if rows:
         yield "delete_session", values

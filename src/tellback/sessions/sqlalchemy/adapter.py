@@ -100,8 +100,8 @@ class SqlAlchemyAdapter(StorageAdapter):
     - `auto_migrate`: whether `initialize` creates and migrates the tables. Otherwise it checks that they exist.
     - `tables`: names for `sessions` and `messages`, or your `sqlalchemy.Table` objects for both.
     - `field_mappings`: column names, such as `{"sessions": {"user_id": "customerId"}}`.
-    - `session_ttl`, `message_ttl`: when sessions expire after their last change and messages after they were stored, in
-      seconds or as a timedelta, by this machine's clock. None means never.
+    - `session_ttl`, `message_ttl`: sessions expire this long after their last change, and messages after they were
+      stored (seconds or a timedelta, by this machine's clock). None means never.
 
     >>> adapter = SqlAlchemyAdapter("sqlite+aiosqlite:///shop.db", tables={"sessions": "AgentSession"})
     >>> sorted(adapter.metadata.tables)

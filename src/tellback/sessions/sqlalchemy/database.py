@@ -68,7 +68,7 @@ _ERRORS_BY_CODE: tuple[tuple[frozenset[ErrorCode], type[StoreError], str], ...] 
 )
 
 Work: TypeAlias = Callable[[AsyncConnection, bool], Awaitable[T]]
-"""Work in a transaction. Its second argument is True when it is repeated because a row already existed."""
+"""Code to run on a connection. Its second argument is True when it is repeated because a row already existed."""
 
 CONNECT_SECONDS = 5.0
 POOL_SECONDS = 20.0
@@ -148,7 +148,7 @@ def translate_error(error: BaseException, url: URL, *, connected: bool, in_doubt
 
 
 def _driver_error(error: BaseException) -> BaseException:
-    """Return the driver's own error, from inside SQLAlchemy's and its asyncio wrapper's."""
+    """Return the driver's own error, which SQLAlchemy and its asyncio adapter wrap."""
     orig: BaseException = getattr(error, "orig", None) or error
     adapted = type(orig).__module__.startswith("sqlalchemy.")
     return orig.__cause__ if adapted and orig.__cause__ is not None else orig
@@ -221,7 +221,7 @@ class Database:
             await self.engine.dispose(close=close)
 
     async def run(self, work: Work[T], *, writes: bool = False, seconds: float | None = None) -> T:
-        """Run work that reads or, if it `writes`, is stored completely or not at all."""
+        """Run work. If it `writes`, it runs in a transaction, so it is stored completely or not at all."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             raise self._wrong_loop_error()

@@ -191,8 +191,8 @@ def _complete_table(
     missing = {field: column for field, column in mapped.columns.items() if field not in reflected.types}
     if keys := missing.keys() & _KEY_FIELDS:
         raise SchemaVersionError(
-            f"The existing table {mapped.table.name!r} has no column {', '.join(sorted(keys))}: it is another table."
-            " Set its names with tables or field_mappings."
+            f"The existing table {mapped.table.name!r} has no column for {', '.join(sorted(keys))}. If it belongs to"
+            " another program, choose another name with tables; otherwise name the columns with field_mappings."
         )
     for column in missing.values():
         _add_column(connection, mapped.table, column)

@@ -30,7 +30,7 @@ _TURN_FIELDS = ("current_route", "current_state", "collected_data", "updated_at"
 
 
 class CoreStatements(TableStatements):
-    """The form of values and rows. Values are those of the records, encoded for the columns."""
+    """Converts rows to sessions and messages. Values are records, which `CoreTransaction` encodes for the columns."""
 
     def __init__(self, layout: TableLayout) -> None:
         self._layout = layout
@@ -182,7 +182,7 @@ class CoreTransaction:
         ids = [row[0] for row in await self._fetch(sa.select(table["id"]).where(*conditions).limit(limit))]
         if not ids:
             return []
-        # Rows renewed meanwhile stay.
+        # The conditions are checked again: rows that were renewed in the meantime are not deleted.
         return range(await self._count(sa.delete(table.table).where(table["id"].in_(ids), *conditions)))
 
     async def _refuse_stored_messages(self, ids: Sequence[str]) -> None:
@@ -224,7 +224,10 @@ class CoreTransaction:
         return [] if condition is None else [condition]
 
     def _expired_conditions(self, table: MappedTable, *, alone: bool = True) -> list[sa.ColumnElement[bool]]:
-        """Return the conditions for an expired row (with `alone`, a deletable one); empty if rows never expire."""
+        """Return the conditions for an expired row; empty if rows never expire.
+
+        With `alone`, exclude sessions that cannot be deleted because messages refer to them.
+        """
         if EXPIRES_AT not in table.columns:
             return []
         conditions: list[sa.ColumnElement[bool]] = [table[EXPIRES_AT] <= table.encode(EXPIRES_AT, utc_now())]

@@ -25,7 +25,7 @@ FieldMappings: TypeAlias = Mapping[str, Mapping[str, str]]
 TABLE_FIELDS = {role: (*fields, EXPIRES_AT) for role, fields in records.RECORD_FIELDS.items()}
 MAX_TABLE_NAME, MAX_COLUMN_NAME = 48, 63
 
-# Not content: Oracle stores an empty string as NULL.
+# `content` is not among them, because Oracle stores an empty string as NULL.
 _REQUIRED_FIELDS = frozenset({"status", "message_count", "created_at", "updated_at", "session_id", "role"})
 
 
@@ -216,7 +216,7 @@ def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, 
         not all(isinstance(table_options.get(role), sa.Table) for role in records.DEFAULT_NAMES)
         or len(table_options) > 2
     ):
-        raise ConfigurationError("tables must have names, or a Table for both 'sessions' and 'messages'.")
+        raise ConfigurationError("tables must contain only names, or a Table for each of 'sessions' and 'messages'.")
     mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in records.DEFAULT_NAMES}
     name = f"{table_options['sessions'].name[:MAX_TABLE_NAME]}_migrations"
     migrations = _migrations_table(sa.MetaData(), name, table_options["sessions"].schema)
@@ -244,7 +244,7 @@ def find_unfit_columns(table: sa.Table, by_field: Mapping[str, sa.Column[Any]] |
 
 
 def map_table(role: str, table: sa.Table, by_field: Mapping[str, sa.Column[Any]] | None = None) -> MappedTable:
-    """Map a table to fields, by the columns passed or by column keys."""
+    """Map fields to a table's columns: those in `by_field`, or by default the column whose key is the field."""
     if problems := find_unfit_columns(table, by_field):
         raise ConfigurationError(f"{'; '.join(problems)}.")
     columns = by_field or {column.key: column for column in table.columns}
@@ -314,7 +314,7 @@ def _resolve_names(option: str, overrides: Any, defaults: Mapping[str, str], max
     def is_name(name: str) -> bool:
         return bool(name.strip()) and name.isprintable() and is_storable(name) and len(name.encode()) <= max_bytes
 
-    form = f"printable characters, of at most {max_bytes} bytes"
+    form = f"at most {max_bytes} bytes of printable characters"
     names = validation.resolve_names(option, overrides, defaults, is_name=is_name, form=form)
     validation.validate_distinct(option, list(names.values()))
     return names

@@ -64,8 +64,9 @@ CREATE TABLE messages (
 CREATE UNIQUE INDEX messages_by_id ON messages (id);
 CREATE UNIQUE INDEX messages_by_key ON messages (conversation_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- An id is taken before its transaction commits, so a reader could pass over one that commits late. Positions are given
--- afterwards, to what is committed, by one reader at a time (`platform_events_sequence`): they follow the order of commits.
+-- Ids are assigned before the commit, so a reader that continues after an id could miss an event that commits late.
+-- Positions are assigned after the commit, by one reader at a time (`platform_events_sequence`): they follow the order of
+-- commits.
 CREATE TABLE events (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     position BIGINT UNIQUE,
@@ -81,7 +82,7 @@ CREATE TABLE events (
 CREATE INDEX events_unsequenced ON events (id) WHERE position IS NULL;
 CREATE SEQUENCE event_positions;
 
--- The event types that jobs and other processes read; a partial index, so that other events cost nothing.
+-- Partial indexes over the event types that jobs and other processes read, so that other events cost nothing.
 CREATE INDEX close_events ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
 CREATE INDEX erasure_events ON events (position) WHERE type = 'user.erased';
 
@@ -235,7 +236,7 @@ CREATE TABLE atom_entities (
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 );
 
--- For deleting an atom together with the rows that refer to it.
+-- Used to delete an atom together with the rows that refer to it.
 CREATE INDEX atom_entities_of_atom ON atom_entities (space_id, seq);
 
 -- since: the position in the events from which on the binding applies. single_user_id: the user, if it applies to one user.
@@ -263,7 +264,7 @@ CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled =
 CREATE INDEX bindings_by_maker ON bindings (tenant_id, app_id, created_by, id);
 
 -- attempts: the number of attempts since the job was queued. runs: the number of all attempts; it is unique per attempt.
--- due_at and lease_until use the machine's clock. Jobs of one space run one after the other, in the order of their ids.
+-- due_at and lease_until are times of the machine's clock. Jobs of one space run one after the other, in the order of ids.
 CREATE TABLE jobs (
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,

@@ -84,7 +84,7 @@ BEGIN
     SELECT RAISE(ABORT, 'the newest event marks the end of the feed and cannot be deleted');
 END;
 
--- The event types that jobs and other processes read; a partial index, so that other events cost nothing.
+-- Partial indexes over the event types that jobs and other processes read, so that other events cost nothing.
 CREATE INDEX close_events ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
 CREATE INDEX erasure_events ON events (position) WHERE type = 'user.erased';
 
@@ -234,7 +234,7 @@ CREATE TABLE atom_entities (
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 ) WITHOUT ROWID;
 
--- For deleting an atom together with the rows that refer to it.
+-- Used to delete an atom together with the rows that refer to it.
 CREATE INDEX atom_entities_of_atom ON atom_entities (space_id, seq);
 
 -- since: the position in the events from which on the binding applies. single_user_id: the user, if it applies to one user.
@@ -262,7 +262,7 @@ CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled =
 CREATE INDEX bindings_by_maker ON bindings (tenant_id, app_id, created_by, id);
 
 -- attempts: the number of attempts since the job was queued. runs: the number of all attempts; it is unique per attempt.
--- due_at and lease_until use the machine's clock. Jobs of one space run one after the other, in the order of their ids.
+-- due_at and lease_until are times of the machine's clock. Jobs of one space run one after the other, in the order of ids.
 CREATE TABLE jobs (
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,

@@ -19,13 +19,13 @@ RESPONSE_LIFETIME = timedelta(hours=24)
 """How long a response is stored."""
 
 CLEANUP_SECONDS = 60.0
-"""How often to look for expired responses when there were none left."""
+"""How often to look for expired responses, unless more of them remain."""
 
 CLEANUP_BATCH = 100
 """How many expired responses are deleted at a time."""
 
 STORED_WINDOWS = 10
-"""How many windows are stored: the clocks of processes may differ by as many."""
+"""How many windows are stored: the clocks of processes may differ by up to this many windows."""
 
 WINDOW_DELETE_BATCH = 100
 """How many old windows are deleted at most when a new one begins."""
@@ -85,8 +85,8 @@ class IdempotencyStore(StorePart):
       the stored response to a request with the same `fingerprint`. Another fingerprint raises
       `IdempotencyConflictError`; a claim held by another request raises `RequestInProgressError`. `begin` periodically
       deletes expired responses.
-    - `finish` stores the response and returns whether it was stored. `abandon` frees the key: nothing was changed. Both
-      do nothing unless `claim_token` still holds the claim.
+    - `finish` stores the response and returns whether it was stored. `abandon` frees the key after a request that
+      changed nothing. Both do nothing unless the claim with `claim_token` is still current.
     - `delete_before` deletes at most `limit` responses begun before a time, and returns how many it deleted.
     """
 
@@ -127,7 +127,7 @@ class IdempotencyStore(StorePart):
     async def _delete_expired(self, now: datetime) -> None:
         """Delete one batch of expired responses per interval, or per call while full batches remain."""
         if time.monotonic() >= self._next_cleanup:
-            self._next_cleanup = time.monotonic() + CLEANUP_SECONDS  # other calls need not clean up, too
+            self._next_cleanup = time.monotonic() + CLEANUP_SECONDS  # other calls need not clean up as well
             if await self.delete_before(now - RESPONSE_LIFETIME, limit=CLEANUP_BATCH) == CLEANUP_BATCH:
                 self._next_cleanup = 0.0
 

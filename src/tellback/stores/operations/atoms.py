@@ -16,7 +16,7 @@ from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import Atom, AtomStatus, Entity, EntityStatus, MemorySpace
 
 NEVER_VALID = 1 - UNBOUNDED
-"""The `valid_to` of an atom that turns out never to have been valid: it is invalid at every time."""
+"""The `valid_to` of an atom that, as is now known, was never valid: it is earlier than every time."""
 
 STATUS_EVENTS = {
     AtomStatus.ACTIVE: "atom.restored",
@@ -184,7 +184,7 @@ def _distinct_names(names: Iterable[str], *, exclude: str) -> tuple[str, ...]:
 def close_chain(
     space_id: str, old_id: str, successor_id: str, by_seq: int, ends_at: int, version: int, now: int
 ) -> Operation[None]:
-    """End, as known from `now` on, the atoms of the old one's chain at the start of the new atom."""
+    """End the atoms of the old atom's chain at the start of the new atom (`ends_at`), as known from `now` on."""
     found = yield "chain_before", {"space_id": space_id, "id": old_id, "ends": ends_at}
     for row in found:
         location = {"space_id": space_id, "seq": row["seq"]}
@@ -202,7 +202,7 @@ def close_chain(
 
 
 def remove_from_chain(atom: Atom, seq: int, version: int, now: int) -> Operation[None]:
-    """Remove an atom from its chain: atoms it ended now end where their next ones start, or become open again."""
+    """Remove an atom from its chain. The atoms that it ended now end where a later atom starts, or have no end."""
     space_id, before, after = atom.memory_space_id, atom.supersedes, atom.superseded_by
     change = {"space_id": space_id, "version": version, "now": now}
     if after is not None:
@@ -236,7 +236,7 @@ def _recompute_validity_ends(change: dict[str, Any], seq: int, valid_from: int, 
 
 
 def _is_cut_short(ends_at: int, valid_from: int, ends: int | None) -> bool:
-    """Whether an atom is shortened by one that starts then. An atom that was never valid cannot be shortened."""
+    """Whether an atom ends earlier because another starts at `ends_at`. One that was never valid cannot end earlier."""
     return ends is None or (ends_at < ends and valid_from < ends)
 
 
@@ -271,7 +271,7 @@ class AtomWriter:
         return stored
 
     def supersede(self, old_id: str, draft: AtomDraft) -> Operation[Atom]:
-        """Add an atom that supersedes another: from `now` on, earlier atoms of the chain end at its start."""
+        """Add an atom that supersedes another. As known from `now` on, earlier atoms of the chain end at its start."""
         first = yield from _get_live_atom(old_id)
         space_id = first.memory_space_id
         space = yield from touch_space(space_id, self.now, added=1, counted=1)

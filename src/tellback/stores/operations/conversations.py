@@ -48,7 +48,7 @@ EncodedTurns = list[list[dict[str, Any]]]
 
 
 def insert_session(values: dict[str, Any]) -> Operation[bool]:
-    """Insert a session. It owns the user's open conversations with its id, and all later ones."""
+    """Insert a session. The user's open conversations with its id, and all later ones, belong to it."""
     conversations = yield "conversations_of_session", {"session_id": values["id"], "since": ""}
     since = ""
     for row in conversations:
@@ -113,7 +113,7 @@ def append_turns(
     session: SessionTurn | None = None,
 ) -> Operation[AppendResult]:
     """Append turns' messages. With `required_claim_id`, only if the turn of that claim is running."""
-    if session is not None:  # lock the session first, like every writer: no deadlocks
+    if session is not None:  # lock the session first, as every writer does, to avoid deadlocks
         yield from save_session(session.session, session.messages)
     state = yield from _lock_turn_state(id)
     if required_claim_id is not None and state.running_claim_id != required_claim_id:

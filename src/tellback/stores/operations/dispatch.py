@@ -22,7 +22,7 @@ DISPATCH_CURSOR = "dispatched"
 """The name of the state with the position of the last dispatched event."""
 
 MAX_SKIPPED_EVENTS = 1_000
-"""After this many events without jobs, their position is stored anyway."""
+"""After this many events that no binding needs, their position is stored anyway."""
 
 DIRECT_BINDING_ID = "direct"
 """The binding id of jobs for a space that was passed directly."""
@@ -43,7 +43,8 @@ def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Opera
     for (scope, id), position in latest.items():
         jobs += yield from run_in_scope(scope, _plan_triggered_jobs(id, position, window_length, now))
     reached = int(events[-1]["position"]) if len(events) == limit else until
-    # Stored if there are jobs, otherwise rarely: each write wakes the other processes, which then check for work.
+    # Store the position if events were dispatched, otherwise rarely: each write wakes the other processes, which then
+    # check for work.
     if events or reached - after > MAX_SKIPPED_EVENTS:
         yield "platform_state_set", {"name": DISPATCH_CURSOR, "value": reached}
     return DispatchResult(tuple(jobs), reached < until)
@@ -58,7 +59,7 @@ def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]
     """Return the position of the last dispatched event, and the events after it."""
     [wanted] = yield "platform_bindings_dispatch_range", {}
     if wanted["since"] is None:
-        return until, []  # no position to store: each binding has its start position
+        return until, []  # no binding needs events; a new one stores the position where it starts
     cursor = yield "platform_state_get", {"name": DISPATCH_CURSOR}
     after = max(int(cursor[0]["value"]) if cursor else 0, wanted["since"])
     if after >= until:
@@ -89,7 +90,7 @@ def plan_jobs(id: str, version: str | None, space_id: str | None, window_length:
 
 
 def change_job(job: Job, statement: str, event_type: str, now: int) -> Operation[Job]:
-    """Requeue or cancel a job. A job in another status stays unchanged."""
+    """Requeue or cancel a job. A job whose status does not allow this stays unchanged."""
     found = yield statement, {**scope_values(job.scope), "id": job.id, "due_at": now_micros(), "now": now}
     if not found:
         return job
@@ -117,7 +118,7 @@ class _ExtractionTarget:
 
 @dataclass(frozen=True, slots=True)
 class _TurnExtent:
-    """The messages of a turn, or of several that overlap. It is finished if the assistant spoke last."""
+    """The messages of a turn, or of several that overlap. It is complete if it ends with a final reply."""
 
     first_seq: int
     last_seq: int
@@ -137,8 +138,8 @@ def _requested_targets(
     bindings = [binding for binding, _ in (yield from _matching_bindings(conversation))]
     targets = yield from _targets_of_bindings(conversation, bindings, now, version)
     if not targets:
-        missing = f"for namespace {conversation.namespace!r} that is enabled: create_binding first, or pass space_id"
-        raise NotFoundError("binding", missing)
+        hint = "Create one with create_binding, or pass space_id."
+        raise NotFoundError("enabled binding for namespace", conversation.namespace, hint)
     return targets
 
 
@@ -179,7 +180,7 @@ def _spaces_of_binding(user_id: str, binding: Binding, now: int) -> Operation[li
 
 
 def _plan_triggered_jobs(id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
-    """Return the jobs of a conversation after an event at that position."""
+    """Create the jobs that an event at that position triggers for its conversation."""
     found = yield "conversation_get", {"id": id}
     if not found:
         return []  # the conversation was erased
@@ -213,7 +214,7 @@ def _load_turns(id: str, after: int) -> Operation[list[_TurnExtent]]:
         if not overlapping:
             turns.append(_TurnExtent(seq, seq, length, is_complete))
             continue
-        # Turns that overlap are treated as one: windows have no gaps and do not overlap.
+        # Treat turns that overlap as one, so that windows have no gaps and do not overlap.
         turns[index:] = [
             _TurnExtent(overlapping[0].first_seq, seq, length + sum(turn.length for turn in overlapping), is_complete)
         ]
@@ -225,7 +226,7 @@ def _load_turns(id: str, after: int) -> Operation[list[_TurnExtent]]:
 def _windows_to_extract(
     turns: list[_TurnExtent], policy: ExtractionPolicy, is_open: bool, length: int
 ) -> list[tuple[int, int]]:
-    """Return the windows to extract now: every so many finished turns and, once it is closed, the rest."""
+    """Return the windows to extract now: one for every `window_turns` turns and, once it is closed, the rest."""
     windows: list[tuple[int, int]] = []
     size = max(1, policy.window_turns)
     while policy.windowed and len(turns) >= size and (len(turns) > size or turns[size - 1].is_complete or not is_open):

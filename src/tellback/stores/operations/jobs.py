@@ -43,8 +43,8 @@ class JobLog(StorePart):
       requeues the job for `retry_at` or, with None, fails it with the event `extraction.failed`. `finish` writes
       `extraction.completed`. `postpone` does not count the attempt. Usage is stored in any case.
     - `release` requeues the running jobs of a dead instance. `running_instances` lists instances with running jobs.
-    - `retry` requeues a finished job as new. `cancel` cancels a waiting job, and leaves a finished one unchanged. Both
-      raise `NotFoundError`.
+    - `retry` requeues a finished job as new. `cancel` cancels a queued or running job, and leaves a finished one
+      unchanged. Both raise `NotFoundError`.
     - `backlog` counts the jobs that are due or running, up to a hundred, and returns when the next delayed one is due.
     - `add_usage` stores each record once, even if passed again, unless its conversation was erased. `usage` lists
       calls, `usage_totals` sums them by scope, purpose and model; both newest first.
@@ -189,20 +189,21 @@ class JobLog(StorePart):
         yield "platform_named_lock", key
         found = yield "platform_state_get", key
         if found and abs(moment - int(found[0]["value"])) < _seconds_to_micros(every):
-            # A mark in the next period was set by another process; one far ahead comes from a wrong clock.
+            # The stored time may be a little later than `at`, because clocks differ. A much later time comes from a
+            # wrong clock, and is ignored.
             return False
         yield "platform_state_set", {**key, "value": moment}
         return True
 
 
 def hold_job(end: JobEnd) -> Operation[None]:
-    """Lock a job so that no one else ends or deletes it. Raise `JobLostError` if another run has it."""
+    """Lock a job, so that nothing else ends or deletes it. Raise `JobLostError` if this run has lost its lease."""
     if not (yield "job_lock", {"id": end.job_id, "run": end.run}):
         raise JobLostError(end.job_id)
 
 
 def finish_job(end: JobEnd, now: int) -> Operation[Job]:
-    """Finish a job in its own scope. Raise `JobLostError` if another attempt has it."""
+    """Finish a job in its own scope. Raise `JobLostError` if this run has lost its lease."""
     changes = {"status": JobStatus.DONE.value, "result": dump_stored_json(dict(end.result)), "finished_at": now}
     job = yield from _end_run(end, changes, now)
     counts = {name: value for name, value in job.result.items() if isinstance(value, int)}
@@ -216,7 +217,7 @@ def _fail_job(end: JobEnd, error: str, raw_output: str | None, due_at: int | Non
     if due_at is not None:
         return (yield from _end_run(end, {**changes, "status": JobStatus.QUEUED.value, "due_at": due_at}, now))
     job = yield from _end_run(end, {**changes, "status": JobStatus.FAILED.value, "finished_at": now}, now)
-    # The error may quote messages, which belong to the user: it stays in the job, and is not part of the event.
+    # The error may quote the user's messages, so it is stored only in the job, not in the event.
     kind = error.partition(":")[0]
     data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, "error": kind}
     yield event_statement("extraction.failed", job.id, data, now)

@@ -168,13 +168,13 @@ class MemoryStore(StorePart):
             found += yield "atoms_of_slot", {"space_id": space_id, "slot": slot}
         if conversation_id is not None:
             values = {"space_id": space_id, "conversation_id": conversation_id, "mention": f'%"{conversation_id}"%'}
-            # The database searches for the id as plain text: it may find slightly too much.
+            # The database searches for the id as plain text, so it may find atoms that do not cite the conversation.
             mentions = yield "atoms_of_conversation", values
             for row in mentions:
                 if any(source.conversation_id == conversation_id for source in rows.ATOM.read(row).citations):
                     found.append(row)
         by_seq = {row["seq"]: KnownAtom(rows.ATOM.read(row), row["slot"], row["value"]) for row in found}
-        # A manual successor of one of them has no slot.
+        # Successors that were added manually have no slot, so they are loaded by id.
         ids = {each.atom.id for each in by_seq.values()}
         successors = [each.atom.superseded_by for each in by_seq.values()]
         while successors:
@@ -199,8 +199,8 @@ class MemoryStore(StorePart):
     ) -> Operation[list[Atom] | None]:
         writer, moment = self._atom_writer(scope, now), to_micros(now)
         if end is not None:
-            yield from hold_job(end)  # before the space: an erasure locks jobs first, too
-        # Locked: no one else changes the space from here on.
+            yield from hold_job(end)  # lock the job before the space, as an erasure does
+        # The space is locked: no other transaction changes it from here on.
         if (yield from _space_version(space_id, "space_lock")).version != expected_version:
             return None
         yield from touch_space(space_id, moment)
@@ -271,7 +271,7 @@ class MemoryStore(StorePart):
     def changes(
         self, scope: Scope, space_id: str, *, after: int, embedder: str, max_atoms: int | None = None
     ) -> Operation[SpaceChanges]:
-        # One snapshot: an atom whose end is read without its successor would hide the whole chain.
+        # Read one snapshot: an atom's end without its successor would hide the whole chain.
         yield "platform_snapshot", {}
         current = yield from _space_version(space_id)
         if max_atoms is not None and current.last_seq > max_atoms:

@@ -53,7 +53,7 @@ PAGE_LENGTH = 500_000
 """The approximate number of characters read at a time."""
 
 MAX_PAGE_SIZE = 200
-"""The most records read at a time. A page after long records is shorter."""
+"""The maximum number of records read at a time. After a page with long records, fewer are read."""
 
 _JSON_TYPES = frozenset((str, int, float, bool, type(None)))
 
@@ -100,7 +100,7 @@ def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
         yield "platform_queue_delete_deliveries", {"ids": [row["id"] for row in jobs]}
     until = int((yield "platform_events_latest", {})[0]["position"])
     if counts.total() or (yield "erase_event_exists", {"after": 0, "until": until}):
-        # Before the events are deleted: the newest one stays, so that no position is used twice.
+        # Write this event before the others are deleted: the newest one must stay, so that no position is used twice.
         data = {table: counts[table] for table in ERASED_TABLES if table != "events"}
         # This event belongs to no user.
         yield event_statement(USER_ERASED, erasure_subject(scope), data, now, replace(scope, user_id=""))
@@ -128,7 +128,7 @@ def _lock_ids(statement: str) -> Operation[list[list[str]]]:
 
 
 def _erase_from_bindings(user_id: str) -> Operation[int]:
-    """Delete the bindings of this user alone, and the user's id from the others. Return the number changed."""
+    """Delete bindings that apply to this user alone, and remove the user from others. Return the number changed."""
     found = yield "platform_bindings_lock", {}
     changed = 0
     for binding in rows.BINDING.read_all(found):
@@ -180,7 +180,7 @@ def _exported_fields(kind: Any) -> tuple[str, ...]:
 
 
 def export_page(collection: str, after: str, limit: int) -> Operation[list[Record]]:
-    """Records of a collection that come after an id."""
+    """Return the records of a collection that come after an id."""
     found = yield f"export_{collection}", {"after": after, "limit": limit}
     records = [to_plain(value) for value in ROW_READERS[collection].read_all(found)]
     if collection == "spaces":  # spaces include deleted ones
@@ -211,7 +211,7 @@ def _fitting_count(lengths: Sequence[rows.Row]) -> int:
 
 def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -> Operation[list[Record]]:
     """Return a space's atoms after a seq, whatever the status of the atom or the space."""
-    # One snapshot: an atom must match its ends and vectors.
+    # Read one snapshot: an atom must match its ends and vectors.
     yield "platform_snapshot", {}
     found = yield "export_atoms", {"space_id": space_id, "after": after, "limit": limit}
     if not found:
@@ -219,7 +219,7 @@ def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -
     seq_range = {"space_id": space_id, "first": found[0]["seq"], "last": found[-1]["seq"]}
     validity_ends: defaultdict[int, list[Record]] = defaultdict(list)
     for row in (yield "export_validity_ends", seq_range):
-        # The end as known from `known_at` on; None means that the atom was never valid.
+        # This end is known from `known_at` on. None means that the atom was never valid.
         end = None if row["valid_to"] == NEVER_VALID else from_micros(row["valid_to"])
         record = {"by_seq": row["by_seq"], "known_at": from_micros(row["known_at"]), "valid_to": end}
         validity_ends[row["seq"]].append(to_plain(record))
@@ -271,7 +271,7 @@ ROW_READERS: dict[str, rows.RowReader[Any]] = {
     "usage": rows.USAGE,
     "api_keys": rows.API_KEY,
 }
-"""Collections that are listed by id alone, and the readers of their rows."""
+"""The collections that are listed by id alone, and the reader for the rows of each."""
 
 
 class UserData(StorePart):

@@ -38,7 +38,7 @@ from tellback.types.access import Scope
 MAX_ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02
 INSTANCE_GRACE_SECONDS = 2.0
-"""How long an instance's lock must be free before the instance counts as gone: a broken connection is back by then."""
+"""How long an instance's lock must be free before the instance counts as gone. A broken connection reopens earlier."""
 POLL_SECONDS = 2.0
 """How often to look for changes whose notification was lost."""
 
@@ -295,7 +295,7 @@ class PostgresEngine(PostgresRunner):
             )
 
     async def is_instance_alive(self, instance_id: str) -> bool | None:
-        """Check the instance's lock: its listener connection holds it. A broken connection is soon back."""
+        """Check the instance's lock, which its listener connection holds. A broken connection is soon reopened."""
         kind, _, key = instance_id.partition("|")
         if kind != "pg" or not key.isdigit():
             return None
@@ -314,12 +314,12 @@ class PostgresEngine(PostgresRunner):
         now = asyncio.get_running_loop().time()
         first, last = self._missing_since.get(instance_id, (now, now))
         if now - last > INSTANCE_GRACE_SECONDS:
-            first = now  # the last check is long ago: the instance may have been back since then
+            first = now  # the last check is too old: the instance may have held its lock since then
         self._missing_since[instance_id] = (first, now)
         return False if now - first > INSTANCE_GRACE_SECONDS else None
 
     async def wipe(self) -> None:
-        """PostgreSQL's vacuum removes deleted rows."""
+        """Do nothing: PostgreSQL's vacuum removes deleted rows."""
 
     async def _connect(self) -> asyncpg.Connection:
         connection: asyncpg.Connection = await asyncpg.connect(self._options.dsn, **self._connect_settings())

@@ -1,4 +1,4 @@
--- Data of a server apart from users' data. API keys are looked up before the scope is known.
+-- Data of the server: API keys, rate limits and stored responses. API keys are looked up before the scope is known.
 
 -- name: platform_api_key_create!
 INSERT INTO api_keys
@@ -41,7 +41,7 @@ ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: platform_rate_take^
--- The granted amount is computed from the stored one while the row is locked.
+-- The granted amount is computed from the stored amount while the row is locked.
 INSERT INTO rate_windows (name, number, taken, granted)
 VALUES (:name, :window, :first, :first)
 ON CONFLICT (name, number) DO UPDATE
@@ -49,7 +49,7 @@ SET taken = rate_windows.taken + {rate_granted}, granted = {rate_granted}
 RETURNING granted, taken;
 
 -- name: idempotency_key_claim^
--- An expired claim can be taken over; rows older than the lifetime of responses count as missing.
+-- A repeated request can take over its expired claim; rows older than the lifetime of responses count as missing.
 INSERT INTO idempotent_responses (tenant_id, app_id, user_id, key, fingerprint, claim_token, lease_until, created_at)
 VALUES (:tenant_id, :app_id, :user_id, :key, :fingerprint, :claim_token, :lease_until, :now)
 ON CONFLICT (tenant_id, app_id, user_id, key) DO UPDATE

@@ -14,7 +14,7 @@ FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
 -- name: platform_bindings_visible_to_user
--- Bindings that a user created or that may match a user: an app can have one for each of its users.
+-- Bindings that a user created or that may match a user. Those of other single users are not read: there may be many.
 SELECT {binding_columns}
 FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND created_by = :user_id
@@ -29,7 +29,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id IS NULL
 ORDER BY id;
 
 -- name: platform_bindings_matching_user
--- Bindings that may match a user: an app can have one for each of its users.
+-- Bindings that may match a user. Those of other single users are not read: there may be many.
 SELECT {binding_columns}
 FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id = :user_id

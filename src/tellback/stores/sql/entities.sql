@@ -50,7 +50,7 @@ DELETE FROM entity_names
 WHERE {scope} AND entity_id = :entity_id;
 
 -- name: entity_update_stats!
--- Adds or removes one atom about the entity; a timestamp that must not count is NULL.
+-- Changes the number of atoms about the entity. seen_at is NULL if the times must not change.
 UPDATE entities
 SET
     atom_count = atom_count + :counted,

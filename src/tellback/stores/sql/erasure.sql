@@ -1,4 +1,4 @@
--- All of a user's rows, children before parents. Conversations and spaces are locked first
+-- Deletes all of a user's rows, children before parents. Conversations and spaces are locked first
 -- (`erase_conversations_lock`), so that no rows can be added to them.
 
 -- name: erase_atom_vectors

@@ -34,7 +34,7 @@ WHERE {scope} AND conversation_id = :conversation_id
 ORDER BY from_seq;
 
 -- name: job_last_of_target^
--- Windows are consecutive: the end of the last window is the end of all.
+-- The end of the last window. Windows are consecutive, so all messages up to it have jobs.
 SELECT to_seq
 FROM jobs
 WHERE {scope} AND conversation_id = :conversation_id
@@ -67,7 +67,7 @@ WHERE {scope} AND id = :id
 RETURNING {job_columns};
 
 -- name: message_lengths
--- The lengths from which windows are computed.
+-- The lengths of messages, from which windows are computed.
 SELECT seq, turn_id, role, stop_reason, LENGTH(content) AS length
 FROM messages
 WHERE {scope} AND conversation_id = :conversation_id

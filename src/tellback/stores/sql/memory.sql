@@ -116,7 +116,8 @@ SET source_conversation_id = :source_conversation_id, source_message_ids = :sour
 WHERE {scope} AND space_id = :space_id AND seq = :seq;
 
 -- name: chain_before
--- An atom and earlier ones of its chain, back to the first that ends by then: all before that one end by then, too.
+-- An atom and the atoms before it in its chain, back to the newest one that ends by `ends`. All atoms before that one
+-- also end by `ends`.
 WITH RECURSIVE chain AS (
     SELECT seq, id, valid_from, valid_to, superseded_at, superseded_by, supersedes
     FROM atoms
@@ -146,7 +147,7 @@ WITH RECURSIVE chain AS (
 SELECT seq, id, valid_from, created_at FROM chain ORDER BY seq;
 
 -- name: chain_ended_by
--- The atom before one in its chain, and all other atoms of the chain that this one ended.
+-- The atom before another one in its chain, and all atoms whose end that other one set.
 SELECT seq, id
 FROM atoms
 WHERE {scope} AND space_id = :space_id
@@ -199,7 +200,7 @@ FROM atom_validity_ends
 WHERE {scope} AND space_id = :space_id;
 
 -- name: validity_ends_changed
--- All ends of changed atoms. The cross join makes SQLite start with the atoms, not with the table of ends.
+-- All ends of the changed atoms. The cross join makes SQLite start with the atoms, not with the table of ends.
 SELECT seq, known_at, valid_to
 FROM (
     SELECT seq AS of_seq

@@ -278,7 +278,7 @@ class WriterThread:
             self._connection.close()
 
     def _run_startup_work(self) -> None:
-        """Finish work that the last writer left. If that fails, the next writer tries again."""
+        """Finish work that the last writer left unfinished. If that fails, the next writer tries again."""
         try:
             done = self._startup_work is None or self._startup_work(self._connection)
         except sqlite3.Error:

@@ -2,7 +2,7 @@
 SELECT pg_advisory_xact_lock(hashtext('tellback.events'), hashtext(current_schema()));
 
 -- name: platform_events_sequence
--- MATERIALIZED: draws each position once, in this order. A joined subquery would draw again for each event.
+-- MATERIALIZED: calls nextval once for each event, in this order. A joined subquery could call it again for each event.
 WITH placed AS MATERIALIZED (
     SELECT id, nextval('event_positions') AS position
     FROM (SELECT id FROM events WHERE position IS NULL ORDER BY id LIMIT 5000) AS waiting
