@@ -15,27 +15,27 @@ EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chat_loop stored_conve
 run: $(RUNS)  ## start a server with demo data and open its console; Ctrl-C stops it
 	$(BIN)/tellback demo
 
-examples: $(READY)  ## run the programs of examples/ one after the other
+examples: $(READY)  ## run most of the programs in examples/, one after the other
 	@for program in $(EXAMPLES); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
 test: $(SERVERS)  ## run all tests, docs included
 	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 4 --dist worksteal  # otherwise hundreds of processes compile the package
 
-test-fast: $(READY)  ## unit tests, doctests and the conformance tests in memory: run this while you work
+test-fast: $(READY)  ## run unit tests, doctests and the conformance tests in memory, for quick feedback while you work
 	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 2 --dist worksteal -p tests.support.fast_selection tests/unit tests/conformance src/tellback
 
-coverage: $(SERVERS)  ## all tests with branch coverage; the report is in .coverage-report/ (summary.md, html/)
+coverage: $(SERVERS)  ## run all tests with branch coverage; the report is in .coverage-report/ (summary.md, html/)
 	rm -rf .coverage-report && mkdir .coverage-report
 	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 4 --dist worksteal --cov --cov-report=html --cov-report=; \
 		status=$$?; $(BIN)/coverage report --format=markdown > .coverage-report/summary.md; tail -n 1 .coverage-report/summary.md; exit $$status
 
-check: $(READY)  ## lint, check types and import layers
+check: $(READY)  ## lint, and check types and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY)
+format: $(READY)  ## format the code, and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -43,17 +43,17 @@ hooks: $(READY)  ## install the git hooks of .pre-commit-config.yaml
 	$(INSTALL) pre-commit
 	$(BIN)/pre-commit install --hook-type pre-commit --hook-type pre-push
 
-dist: $(READY)  ## the wheel and the source distribution, in dist/
+dist: $(READY)  ## build the wheel and the source distribution into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 docs: $(READY)  ## build the documentation site in .site/; broken links and references fail
 	$(BIN)/zensical build --clean --strict
 
-screenshots: $(SERVERS)  ## the pictures of the console in docs/images
+screenshots: $(SERVERS)  ## take the screenshots of the console in docs/images
 	TELLBACK_SCREENSHOTS=1 $(BIN)/python -m pytest -q -n 0 tests/browser/test_screenshots.py
 
-bench: $(SERVERS)  ## run all benchmarks next to other libraries
+bench: $(SERVERS)  ## run the benchmarks, with other libraries for comparison (recall.py needs a dataset and is not run)
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/persist.py
 	$(BIN)/python bench/memory.py
@@ -63,7 +63,7 @@ bench: $(SERVERS)  ## run all benchmarks next to other libraries
 	$(BIN)/python bench/sessions.py
 	$(BIN)/python bench/server.py
 
-clean:
+clean:  ## delete the virtual environment and all generated files
 	rm -rf $(VENV) .bench .cache .coverage-report .site dist
 
 $(BIN)/python:

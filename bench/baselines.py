@@ -1,4 +1,4 @@
-"""The baselines that recall is compared with: ranking turns by words alone, and by vectors alone."""
+"""The baselines that recall is compared with: ranking by words alone, and by vectors alone."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SESSION_DEPTH = 10
 
 @dataclass(slots=True)
 class Recall:
-    """The share of the evidence found and the category, one row per question."""
+    """Collects, for each question, its category and the share of its evidence that was found."""
 
     categories: list[str] = field(default_factory=list)
     rows: list[dict[str, float]] = field(default_factory=list)

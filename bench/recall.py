@@ -1,10 +1,10 @@
 """Measure how much of the evidence recall finds: questions about long dialogues, and the turns that answer them.
 
-Reads files in the formats of LoCoMo and REALTALK, or folders in BEAM's layout, and uses the public API. Each dialogue
-is a user, each session a conversation that is closed and remembered, each question a recall by topic, asked a day after
-the last turn. Recall@k of a question is the share of its evidence in the first k turns, averaged over all questions; a
-session has the rank of its best turn. Questions without an answer in the dialogue (LoCoMo's category 5, BEAM's
-abstention) and questions whose evidence cites no existing turn are not counted.
+The benchmark reads files in the formats of LoCoMo and REALTALK, or folders in BEAM's layout, and uses the public API.
+Each dialogue is a user, each session is a conversation that is closed and remembered, and each question is a recall by
+topic, asked a day after the last turn. Recall@k of a question is the share of its evidence in the first k turns,
+averaged over all questions; a session has the rank of its best turn. Questions without an answer in the dialogue
+(LoCoMo's category 5, BEAM's abstention) and questions whose evidence cites no existing turn are not counted.
 
 BM25 alone and the embedder's vectors alone rank the same texts in the same run. `query_p50_ms` is the median wall time
 of a recall of 10 in a space that has been recalled from before.

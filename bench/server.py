@@ -53,7 +53,7 @@ class Server:
     conversation: str = ""
 
     def cpu(self) -> float:
-        """Seconds of CPU time so far, of all threads. /proc/PID/stat has only hundredths."""
+        """Return the seconds of CPU time so far, of all threads. /proc/PID/stat would give only hundredths."""
         try:
             return time.clock_gettime((~self.pid << 3) | 2)  # The id that clock_getcpuclockid(3) returns.
         except (AttributeError, OSError) as error:

@@ -57,7 +57,8 @@ async def main(path: str) -> None:
         print(f"[records of Maya: {sum(len(records) for records in data.values() if isinstance(records, list))}]")
         print(f"[{SECRET!r} found in the file's bytes: {count_occurrences(path, SECRET) > 0}]")
         # One event remains. It has a hash of the user's id, so anyone who knows the id can check the erasure.
-        subject = hashlib.sha256(json.dumps(["default", "default", "maya"], separators=(",", ":")).encode()).hexdigest()
+        identity = json.dumps(["default", "default", "maya"], ensure_ascii=False, separators=(",", ":"))
+        subject = hashlib.sha256(identity.encode()).hexdigest()
         [event, *_] = reversed(await tb.events.read(types=["user.erased"]))
         print(f"[the event user.erased has Maya's hash {subject[:8]}…: {event.subject_id == subject}]")
         print(f"[Omar's conversations: {len(await omar.conversations.list())}]")

@@ -27,7 +27,7 @@ async def store_conversation(tb: Tellback, name: str) -> None:
 
 
 async def start_worker(path: str) -> asyncio.subprocess.Process:
-    """Start `tellback worker`, which ends when no job is left."""
+    """Start `tellback worker --once`, which ends when no job is left."""
     chosen = chat.choose_model()
     options = ("--extractor", "verbatim") if chosen.is_offline else ("--model", chosen.name)
     return await asyncio.create_subprocess_exec(

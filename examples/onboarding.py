@@ -32,7 +32,7 @@ def create_account(name: str, kind: str, holder: str) -> str:
 
 
 def is_business(data: Mapping[str, Any]) -> bool:
-    """Choose the branch."""
+    """Return whether the account is for a business, which decides the branch."""
     return bool(data["kind"] == "business")
 
 

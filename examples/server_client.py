@@ -3,8 +3,9 @@
     python examples/server_client.py
 
 The server uses a free port and stores its data in memory. Two companies each have a key. Acme's app chats as its user
-Maya and follows the event feed until her message is remembered. The other company also has a user Maya, and sees
-nothing of it. With a provider's key in the environment that provider answers; without one, a scripted stand-in does.
+Maya and follows the event feed until her message is remembered. The other company also has a user Maya, who
+cannot see this conversation. With a provider's key in the environment that provider answers; without one, a scripted
+stand-in does.
 """
 
 import asyncio

@@ -43,7 +43,7 @@ class StubWriter:
 
     def write(self, *roots: type[Handle]) -> str:
         """Return the stub of these classes and of all handles that they refer to."""
-        self._reached = list(roots)
+        self._reached = list(roots)  # `_members` appends the handles that it finds
         members = {kind.__name__: self._members(kind, is_root=kind in roots) for kind in self._reached}  # grows
         pairs = {name: members[f"Remote{name}"] for name in members if f"Remote{name}" in members}
         shared = {name: common for name, remote in pairs.items() if (common := _shared(members[name], remote))}

@@ -1,7 +1,7 @@
 """LangGraph with an `AsyncSqliteSaver`, and handwritten code that puts mem0's results into the system prompt.
 
-Twice: through LangChain's `create_agent` with a `dynamic_prompt`, and as a graph of one node. mem0 uses precomputed
-vectors, so embedding costs it nothing, and its search runs in the event loop, without a thread.
+It is measured twice: through LangChain's `create_agent` with a `dynamic_prompt`, and as a graph of one node. mem0
+uses precomputed vectors, so embedding costs it nothing, and its search runs in the event loop, without a thread.
 """
 
 from __future__ import annotations

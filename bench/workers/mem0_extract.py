@@ -94,7 +94,7 @@ class MemoryExtractor:
             conversation["added"] = self._memory.add(conversation["messages"], user_id=USER, infer=True)["results"]
 
     async def check(self, conversation: dict[str, Any]) -> dict[str, int]:
-        """It may drop repeated facts, and adds all others."""
+        """Check that all facts were added, except the repeated one, which mem0 may drop."""
         texts = [result["memory"] for result in conversation["added"]]
         facts = conversation["facts"]
         if texts not in (facts, [*facts[:2], *facts[3:]]):

@@ -77,7 +77,8 @@ class Plan:
 
     @classmethod
     def of(cls, length: int, count: int) -> Plan:
-        # An odd number, so that conversations start with whole turns, and the middle turn has exactly the length.
+        # An odd number of turns: conversations then start with an even number of messages, and in the middle turn, a
+        # conversation has exactly the given length.
         turns = min(max(5, length // 10), max(count - 1, 1)) | 1
         return cls(length, turns, max(1, round(count / turns)))
 
@@ -118,11 +119,11 @@ async def time_turns(
 
     expect("answers", answers, [ANSWER] * plan.count)
     windows = [store.window(plan.initial_length + 2 * index) for index in range(plan.turns)]
-    expect("messages the model saw", call_log.lengths, windows * plan.conversations)
+    expect("messages sent to the model", call_log.lengths, windows * plan.conversations)
     expected_texts = [*earlier_texts, *(text for question in questions for text in (question, ANSWER))]
     # A framework may have appended the answer to the list it passed to the model.
     expect(
-        "texts the model saw",
+        "texts sent to the model",
         [store.text(message) for message in call_log.last][: windows[-1]],
         expected_texts[:-1][-windows[-1] :],
     )
@@ -140,7 +141,7 @@ def per_operation(count: int, cpu: float, wall: float) -> dict[str, float]:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of the file and its log, after emptying the log: its fill level is no growth."""
+    """Return the bytes of the file and its log. Empty the log first, so that its content is in the file."""
     connection = sqlite3.connect(path)
     try:
         busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]

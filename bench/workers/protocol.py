@@ -144,7 +144,7 @@ async def _time_batch(operation: Operation, counter: CallCounter, count: int) ->
         _check(operation, outcome)
     expect("model calls", counter.model_calls - calls_before[0], count * operation.model_calls)
     expect("tool runs", counter.tool_runs - calls_before[1], count * operation.tool_runs)
-    expect("messages the model saw", counter.longest_history, operation.history)
+    expect("messages sent to the model", counter.longest_history, operation.history)
     return 1000 * cpu / count, 1000 * wall / count
 
 

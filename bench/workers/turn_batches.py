@@ -236,8 +236,8 @@ def _check_turns(
 
 
 def _check_call(call: ModelCall, expected: ExpectedTurn, question: str, answer: TurnAnswer) -> None:
-    expect("messages the model saw", len(call.texts), expected.window)
-    expect("the last message the model saw", call.texts[-1], question)
+    expect("messages sent to the model", len(call.texts), expected.window)
+    expect("the last message sent to the model", call.texts[-1], question)
     expect("the system prompt's beginning", call.system.startswith(SYSTEM), True)
     if expected.recalls:
         missing = [text for text in answer.recalled or () if text not in call.system]
