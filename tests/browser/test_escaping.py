@@ -15,7 +15,7 @@ EVIL = (
 LONG = "Donaudampfschifffahrtsgesellschaft" * 5
 
 
-async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_runs(site: Site, page: Page) -> None:
+async def test_stored_markup_is_shown_literally_and_runs_no_script(site: Site, page: Page) -> None:
     async with open_user(site.store, "evil") as user:
         memory, log = user.memory, user.conversations
         space = await memory.create_space(EVIL)

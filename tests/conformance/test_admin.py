@@ -287,7 +287,7 @@ async def test_erasing_a_user_does_not_stop_jobs_of_other_users(url: str) -> Non
 
 
 class TestAcrossProcesses:
-    """Open a store twice; a store in memory only once."""
+    """Two Tellbacks on one store. An in-memory store is not tested, because it can be opened only once."""
 
     @pytest.fixture(params=["sqlite", "postgres"])
     def url(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
@@ -299,8 +299,8 @@ class TestAcrossProcesses:
     @pytest.fixture
     async def other(self, tb: Tellback, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tellback]:
         monkeypatch.setattr("tellback.admin.ERASURE_POLL_SECONDS", 0.1)
-        async with Tellback(url) as other_rc:
-            yield other_rc
+        async with Tellback(url) as other_tb:
+            yield other_tb
 
     async def test_caches_of_other_processes_drop_an_erased_user(self, tb: Tellback, other: Tellback) -> None:
         maya = tb.user("maya")

@@ -94,11 +94,11 @@ async def test_a_model_call_can_be_approved_in_another_process(url: str, tb: Tel
     paused = await ask(here.agent, FULL_REQUEST)
     assert ([call.id for call in paused.pending], paid, here.searched) == (["c1"], [], [("Rome", 2)])
     store: Any = tb.store if url == ":memory:" else url
-    there_rc = Tellback(store)
+    there_tb = Tellback(store)
     if url != ":memory:":
-        await there_rc.open()
+        await there_tb.open()
     try:
-        there = TripSetup(there_rc.user("maya"), ["Paid."], tools=[make_pay_tool(paid)])
+        there = TripSetup(there_tb.user("maya"), ["Paid."], tools=[make_pay_tool(paid)])
         session = round_trip(paused.session)
         response = await ask(there.agent, session=session, approvals={"c1": True})
         assert (response.message, response.pending, paid, there.searched) == ("Paid.", (), [5], [])
@@ -107,16 +107,16 @@ async def test_a_model_call_can_be_approved_in_another_process(url: str, tb: Tel
         assert "Offer what was found" in there.system_prompts[0]
         with pytest.raises(AlreadyDecidedError):
             await ask(there.agent, session=response.session, approvals={"c1": True})
-        found = await read_messages(there_rc.user("maya"), response.conversation_id)
+        found = await read_messages(there_tb.user("maya"), response.conversation_id)
     finally:
         if url != ":memory:":
-            await there_rc.close()
+            await there_tb.close()
     assert [each.role for each in found] == ["user", "assistant", "tool", "assistant"]
     assert (found[-1].metadata or {})["route"] == here.book.id
     assert paid == [5]
 
 
-async def test_a_message_instead_of_a_decision_leaves_the_call_unrun(maya: User) -> None:
+async def test_a_call_does_not_run_if_a_message_replaces_the_decision(maya: User) -> None:
     paid: list[int] = []
     setup = TripSetup(maya, tools=[make_pay_tool(paid)])
     script_full_trip(setup, calls(ToolCall("c1", "pay", {"amount": 5})))

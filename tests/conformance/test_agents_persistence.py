@@ -218,7 +218,7 @@ async def test_two_tellbacks_on_the_same_store_are_rejected(tb: Tellback, url: s
         pytest.skip("every in-memory store is separate")
     async with Tellback(url, worker=False) as other:
         agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=build_persistence(tb))
-        with pytest.raises(ConfigurationError, match="pass the same one"):
+        with pytest.raises(ConfigurationError, match="pass the same Tellback to both"):
             await agent.respond("Hi", "web-42", user="maya")
 
 

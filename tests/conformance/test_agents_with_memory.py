@@ -120,7 +120,7 @@ async def test_the_tellbacks_model_is_used_unless_the_agent_has_one(url: str) ->
         assert await tb.user("maya").conversations.list("vera") == []
 
 
-async def test_a_text_is_answered_with_the_end_of_the_log(maya: User) -> None:
+async def test_the_last_messages_of_the_log_are_sent_with_a_text(maya: User) -> None:
     setup = TripSetup(maya)
     setup.script(setup.understands_trip(destination="Rome"), "How many?")
     first = await setup.agent.respond("To Rome", create_session("web"))

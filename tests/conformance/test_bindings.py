@@ -167,7 +167,7 @@ async def test_other_users_see_matching_bindings_but_cannot_change_them(tb: Tell
         await omar.memory.create_binding({"namespace": "chat"}, [space.id])
 
 
-async def test_creating_a_binding_with_once_at_every_start_gives_one_binding(tb: Tellback, maya: User) -> None:
+async def test_create_binding_with_once_returns_the_existing_binding(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     scopes = [{"namespace": "a"}, {"namespace": "b"}]
     bindings = await asyncio.gather(*(maya.memory.create_binding(scopes, [space.id], once=True) for _ in range(5)))

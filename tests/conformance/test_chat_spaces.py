@@ -56,7 +56,7 @@ async def test_a_conversation_by_id_uses_its_own_namespace(tb: Tellback) -> None
 
 
 @pytest.mark.parametrize("entry_point", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_tellback_that_is_not_open_raises(entry_point: str) -> None:
+async def test_a_tellback_that_is_not_open_raises_store_closed_error(entry_point: str) -> None:
     maya = Tellback(":memory:").user("maya")
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ECHO))
     entry_points: dict[str, Any] = {
@@ -69,7 +69,9 @@ async def test_a_tellback_that_is_not_open_raises(entry_point: str) -> None:
 
 
 @pytest.mark.parametrize("entry_point", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_message_waiting_for_a_closed_conversation_creates_a_new_one(tb: Tellback, entry_point: str) -> None:
+async def test_a_waiting_message_creates_a_new_conversation_if_the_current_one_is_closed(
+    tb: Tellback, entry_point: str
+) -> None:
     maya = tb.user("maya")
     request, release = asyncio.Event(), asyncio.Event()
 

@@ -102,7 +102,7 @@ async def test_a_message_never_recalls_itself(maya: User) -> None:
     assert [atom.text for atom in result.atoms_used] == ["Maya lives in Lisbon."]
 
 
-async def test_memories_are_below_their_heading(maya: User) -> None:
+async def test_recalled_memories_follow_a_heading_in_the_system_prompt(maya: User) -> None:
     await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("1"), says("2"), says("3"), system_base="Be kind.")
     ask = "What should a vegetarian like Maya eat?"
@@ -129,7 +129,7 @@ async def test_recall_options_select_limit_and_space(maya: User) -> None:
     assert found[1:] == [["Maya sells tea."], ["Maya sells tea."]]
 
 
-async def test_a_long_message_is_answered_too(maya: User) -> None:
+async def test_a_very_long_message_is_answered(maya: User) -> None:
     await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("That is long."))
     result = await run_chat_turn(cfg, turn_input("vegetarian " * 5_000))
@@ -352,7 +352,7 @@ async def test_a_cancelled_turn_emits_an_error_and_the_next_one_runs(maya: User)
     assert str(await run_chat_turn(config(maya, says("ok")), turn_input("Still there?"))) == "ok"
 
 
-async def test_each_step_works_separately(maya: User) -> None:
+async def test_each_step_can_be_called_directly(maya: User) -> None:
     await create_space_with_facts(maya, "Maya is vegetarian.")
     cfg = config(maya, says("Try the tofu.", chunks=5), system_base="Be kind.")
     request_input = turn_input("What does a vegetarian eat?")
@@ -378,7 +378,7 @@ async def test_each_step_works_separately(maya: User) -> None:
     assert len(await read_log(maya)) == 2
 
 
-async def test_a_separate_step_raises_its_error(maya: User) -> None:
+async def test_a_step_called_directly_raises_its_error(maya: User) -> None:
     cfg = config(maya, raises(ProviderOverloadedError("too busy")))
     run_events: list[events.RunEvent] = []
     with events.listen(run_events.append), pytest.raises(ProviderOverloadedError):
@@ -416,7 +416,7 @@ async def test_pending_calls_end_the_turn(maya: User) -> None:
     assert (outcome.text, outcome.turn_id) == ("Paid.", result.turn_id)
 
 
-def test_invalid_values_of_a_turn_are_named() -> None:
+def test_invalid_arguments_of_a_turn_are_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="runtime"):
         TurnConfig("maya", "helper")  # type: ignore[arg-type]
     wrong: list[dict[str, Any]] = [{"text": 7}, {"session": "web"}, {"sender": "maya"}, {"ctx_extras": [1]}]

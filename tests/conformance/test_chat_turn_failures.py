@@ -111,7 +111,7 @@ async def test_unsaved_messages_of_a_reply_are_stored_later_in_order(
     assert str(await run_chat_turn(config_with_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
-async def test_a_late_message_with_a_known_key_has_the_id_of_its_row(tb: Tellback, maya: User) -> None:
+async def test_a_repeated_message_stored_late_gets_the_id_of_the_stored_message(tb: Tellback, maya: User) -> None:
     model = FunctionModel(lambda request: "Noted.")
     first = await maya.chat("I moved.", model=model, idempotency_key="k1")
     with failing(tb.store.conversations, {"begin_turn": iter([FAILS])}):

@@ -224,7 +224,7 @@ def _renamed(value: Any) -> Any:
     return [_renamed(each) for each in value] if isinstance(value, list) else value
 
 
-async def test_values_equal_those_in_process(tb: Tellback, client: TellbackClient) -> None:
+async def test_values_from_the_client_equal_the_values_read_in_process(tb: Tellback, client: TellbackClient) -> None:
     remote, local = client.user("maya"), tb.user("maya", "acme", "web")
     conversation = await remote.conversations.create("chat", close_after=timedelta(minutes=5))
     assert await local.conversations.get(conversation.id) == conversation
@@ -301,7 +301,9 @@ USAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("names", USAGES)
-async def test_usage_is_stored_under_all_known_names(tb: Tellback, client: TellbackClient, names: str) -> None:
+async def test_usage_in_any_vendors_format_is_stored_the_same_through_the_client(
+    tb: Tellback, client: TellbackClient, names: str
+) -> None:
     usage, stored = USAGES[names], []
     for user in (tb.user("maya", "acme", "web"), client.user("tom")):
         conversations = user.conversations
@@ -357,7 +359,9 @@ STEPS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_invalid_arguments_raise_the_same_error(tb: Tellback, client: TellbackClient, step: str) -> None:
+async def test_invalid_arguments_raise_the_same_error_as_in_process(
+    tb: Tellback, client: TellbackClient, step: str
+) -> None:
     local, remote = tb.user("maya", "acme", "web"), client.user("maya")
     assert await outcome(STEPS[step](local)) == await outcome(STEPS[step](remote))
 

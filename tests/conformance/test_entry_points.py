@@ -321,7 +321,7 @@ def combine_calls(*steps: Any) -> Any:
     return ChatReply("", tool_calls=tuple(tool_calls), stop_reason="tool_use")
 
 
-async def test_results_of_every_entry_point_are_json(tb: Tellback) -> None:
+async def test_results_of_every_entry_point_can_be_converted_to_json(tb: Tellback) -> None:
     user = tb.user("maya")
     conversation = await user.conversations.create("entry")
     tb.register_agent({"name": "entry"})
@@ -358,7 +358,7 @@ async def test_results_of_every_entry_point_are_json(tb: Tellback) -> None:
     assert results[3].trace is not None
 
 
-async def test_problems_of_a_turn_are_json_too(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_problems_of_a_turn_can_be_converted_to_json(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: Any, **__: Any) -> Any:
         raise StoreBusyError("the store is busy")
 
@@ -371,7 +371,7 @@ class Order(BaseModel):
     number: int
 
 
-async def test_a_typed_output_is_json_by_its_fields(tb: Tellback) -> None:
+async def test_a_typed_output_is_converted_to_a_json_object_of_its_fields(tb: Tellback) -> None:
     result = await tb.user("maya").chat(
         "My order?", model=ScriptedModel(['{"number": 7}']), options={"output_type": Order}
     )
@@ -379,7 +379,7 @@ async def test_a_typed_output_is_json_by_its_fields(tb: Tellback) -> None:
     assert result.to_dict()["output"] == {"number": 7}
 
 
-async def test_the_result_of_an_agent_is_the_result_of_its_turn(tb: Tellback) -> None:
+async def test_the_response_of_an_agent_contains_the_result_of_its_turn(tb: Tellback) -> None:
     user = tb.user("maya")
     cut = says("This is where it", stop_reason="max_tokens")
     agent = Agent("entry", model=ScriptedModel([cut]), memory=user)

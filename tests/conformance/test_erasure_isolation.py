@@ -88,7 +88,7 @@ class RandomUser:
         del self.atoms[id]
 
     async def create_binding_of_user(self) -> None:
-        # Never only about another user: such a binding is deleted with that user.
+        # No binding covers only one other user: erasing that user would delete the binding.
         user_ids = self.rng.choice([(self.user.scope.user_id,), ("a", "b"), (ANY,), ("a", ANY)])
         scopes = [ConversationScope("chat", user_id) for user_id in user_ids]
         await create_binding(self.tb.store, self.user.scope, *scopes, space_ids=tuple(self.spaces[:1]))

@@ -229,7 +229,7 @@ async def test_a_window_costs_one_call_and_at_most_one_to_reconcile(url: str) ->
             assert [each.purpose for each in await scenario.user.admin.usage(job_id=last_job.id)] == ["extraction"]
 
 
-async def test_the_same_job_again_changes_nothing(url: str) -> None:
+async def test_running_the_same_job_again_changes_nothing(url: str) -> None:
     def build_reply() -> Step:
         return extraction_reply(
             fact("User lives in Porto.", ["m1"], **slot_fields("user", "home city", "Porto")),

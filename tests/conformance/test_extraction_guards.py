@@ -319,7 +319,7 @@ async def test_a_failing_provider_is_retried_and_nothing_is_lost(url: str) -> No
 
 async def test_another_process_runs_unfinished_jobs(url: str, tmp_path: Path) -> None:
     if url == ":memory:":
-        pytest.skip("only one process sees it")
+        pytest.skip("only one process can open an in-memory store")
     async with Tellback(url, worker=False) as tb:
         user, space = await create_bound_space(tb)
         conversation = await user.conversations.create("chat")

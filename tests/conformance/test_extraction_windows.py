@@ -87,10 +87,10 @@ async def check(store: Store, policy_list: list[ExtractionPolicy], step_list: li
         target_jobs = list(group)
         assert all(job.from_seq <= job.to_seq for job in target_jobs)
         assert all(job.to_seq < after.from_seq for job, after in pairwise(target_jobs)), (
-            "in the order of their ids, apart"
+            "windows overlap or are not in the order of their job ids"
         )
         covered[key] = [seq for job in target_jobs for seq in range(job.from_seq, job.to_seq + 1)]
-        assert covered[key] == list(range(1, len(covered[key]) + 1)), "without a gap"
+        assert covered[key] == list(range(1, len(covered[key]) + 1)), "windows leave a gap"
     all_seqs = list(range(1, closed.last_seq + 1))
     for binding, policy in zip(bindings, policy_list, strict=True):
         for space in spaces:

@@ -196,7 +196,7 @@ async def test_since_and_limit_select_chats(tb: Tellback, tmp_path: Path) -> Non
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3"]
     remaining_report = await import_chats(maya, file, limit=2)
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3", "Day 0", "Day 1"]
-    assert remaining_report.already_there == 0  # they come later than what was missing
+    assert remaining_report.already_there == 0  # the limit is reached before the imported chats
 
 
 async def test_a_dry_run_reports_what_would_be_imported_and_changes_nothing(tb: Tellback, tmp_path: Path) -> None:

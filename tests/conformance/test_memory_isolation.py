@@ -207,7 +207,7 @@ def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) ->
         loop.run(tb.close())
 
 
-async def test_every_change_emits_one_event_and_what_fails_emits_none(tb: Tellback) -> None:
+async def test_every_change_emits_one_event_and_a_failed_call_emits_none(tb: Tellback) -> None:
     memory = tb.user("maya", tenant_id="acme").memory
     space = await memory.create_space()
     first, second = await memory.add_atoms(space.id, [{"text": "Likes tea."}, {"text": "Likes rye."}])

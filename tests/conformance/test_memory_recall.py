@@ -47,7 +47,7 @@ async def test_every_recall_returns_the_same_shape_with_or_without_an_embedder(u
                 assert (result.hits, result.total_candidates) == ((), 0)
 
 
-async def test_turns_of_unknown_conversations_are_neighbours_if_said_at_the_same_time(tb: Tellback) -> None:
+async def test_turns_without_a_conversation_are_neighbours_if_their_times_are_close(tb: Tellback) -> None:
     memory = tb.user("maya").memory
     space = await memory.create_space()
     turn_texts = ["Ann: What is your dog called?", "Bob: Bruno.", "Ann: Lovely."]

@@ -97,7 +97,7 @@ async def test_atoms_are_listed_by_their_kind(tb: Tellback) -> None:
     assert len(await listed(None)) == 8
 
 
-async def test_only_the_platform_writes_patterns(tb: Tellback) -> None:
+async def test_applications_cannot_write_patterns(tb: Tellback) -> None:
     user = tb.user("maya")
     space = await user.memory.create_space("daily")
     with pytest.raises(InvalidArgumentError, match="reserved for pattern mining"):
@@ -126,7 +126,7 @@ async def test_a_pattern_can_only_be_superseded_by_another_category_and_does_not
     assert len(pattern_after.citations) == 6
 
 
-async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back(tb: Tellback) -> None:
+async def test_a_pattern_with_too_few_episodes_is_archived_until_there_are_enough(tb: Tellback) -> None:
     user = tb.user("maya")
     space = await user.memory.create_space("daily")
     episodes = await add_run_episodes(user, space.id, range(3))

@@ -1,4 +1,4 @@
-"""What a model can and cannot do with the memory tools, on every store."""
+"""The memory tools, called as a model calls them, on every store."""
 
 from __future__ import annotations
 

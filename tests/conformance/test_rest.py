@@ -95,7 +95,7 @@ async def test_names_too_wide_for_an_index_are_rejected_or_found(tb: Tellback) -
     assert len({each.json().get("id") for each in answers}) == 1
 
 
-async def test_every_list_ends_and_repeats_nothing(tb: Tellback) -> None:
+async def test_every_paged_list_ends_and_repeats_no_item(tb: Tellback) -> None:
     maya = tb.user("maya")
     spaces = [await maya.memory.create_space(f"space {n}") for n in range(5)]
     atoms = await maya.memory.add_atoms(spaces[0].id, [{"text": f"Fact {n}"} for n in range(5)])
@@ -238,7 +238,7 @@ def table_requests() -> list[tuple[str, str, Any]]:
     bodies = body_examples()
     for operation in operations_on_ids():
         letters = {name: f"{{{LETTERS[kind]}}}" for name, kind in operation.path_kinds.items()}
-        unwanted = {*BODY_IDS, "provider"}  # belongs to the model, and this server has none
+        unwanted = {*BODY_IDS, "provider"}  # `provider` needs a model, and this server has none
         body = {name: each for name, each in bodies.get(operation.name, {}).items() if name not in unwanted}
         fields = body_fields(operation)
         assert {name for name in fields if name.endswith(("Id", "Ids"))} <= BODY_IDS.keys() | FREE_IDS, operation.name

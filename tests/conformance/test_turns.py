@@ -341,7 +341,7 @@ async def test_a_turn_with_wait_zero_raises_a_conflict(tb: Tellback, maya: User)
 
 async def test_a_turn_of_another_store_object_waits_too(url: str, tb: Tellback, maya: User) -> None:
     if url == ":memory:":
-        pytest.skip("memory is opened once")
+        pytest.skip("an in-memory store can be opened only once")
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     release, turn_started = asyncio.Event(), asyncio.Event()
@@ -408,12 +408,12 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
 
     async def quick(request: ChatRequest) -> str:
         release.set()
-        await rc_jobs_done()
+        await drain_jobs()
         with pytest.raises(TurnConflictError):
             await Tellback(tb.store).user("maya").conversations.run_turn(conversation.id, "m", "third", wait=0)
         return "done"
 
-    async def rc_jobs_done() -> None:
+    async def drain_jobs() -> None:
         await tb.jobs.drain()
 
     monkeypatch.setattr(log, "end_turn", end_turn_late)
@@ -432,7 +432,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
 
 async def test_closing_during_a_turn_releases_its_claim(url: str, tb: Tellback, maya: User) -> None:
     if url == ":memory:":
-        pytest.skip("memory is gone when it is closed")
+        pytest.skip("an in-memory store loses its data when it is closed")
     conversation = await maya.conversations.create("chat")
     turn_started = asyncio.Event()
 
@@ -441,12 +441,12 @@ async def test_closing_during_a_turn_releases_its_claim(url: str, tb: Tellback, 
         await asyncio.sleep(60)
         return "never"
 
-    second_rc = await Tellback(url).open()
+    second_tb = await Tellback(url).open()
     turn = asyncio.create_task(
-        second_rc.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "Hi")
+        second_tb.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "Hi")
     )
     await asyncio.wait_for(turn_started.wait(), 10)
-    await second_rc.close()
+    await second_tb.close()
     assert str(await maya.conversations.run_turn(conversation.id, ScriptedModel([says("ok")]), "Well?", wait=0)) == "ok"
     turn.cancel()
     await asyncio.gather(turn, return_exceptions=True)

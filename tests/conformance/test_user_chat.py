@@ -100,7 +100,7 @@ async def test_an_idle_chat_is_closed_and_a_new_one_created(tb: Tellback, maya: 
 
 
 @pytest.mark.parametrize("close_after", [60, timedelta(minutes=1), None])
-async def test_how_long_a_chat_stays_open_can_be_chosen(tb: Tellback, maya: User, close_after: Any) -> None:
+async def test_close_after_sets_how_long_an_idle_chat_stays_open(tb: Tellback, maya: User, close_after: Any) -> None:
     tb.clock = lambda: NOON
     first = await maya.chat("Hi", model=ECHO, close_after=close_after)
     tb.clock = lambda: NOON + timedelta(days=2)
@@ -137,17 +137,17 @@ async def test_extracted_facts_are_available_in_the_next_chat(url: str) -> None:
 
 async def test_another_process_continues_the_chat(url: str) -> None:
     if url == ":memory:":
-        pytest.skip("memory is opened once")
-    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as first_rc:
-        first = await first_rc.user("maya").chat("I am allergic to nuts.", model=ECHO)
-    async with Tellback(url, extractor="verbatim", clock=lambda: NOON + timedelta(minutes=5)) as second_rc:
-        second = await second_rc.user("maya").chat("And to milk.", model=ECHO)
+        pytest.skip("an in-memory store can be opened only once")
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as first_tb:
+        first = await first_tb.user("maya").chat("I am allergic to nuts.", model=ECHO)
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON + timedelta(minutes=5)) as second_tb:
+        second = await second_tb.user("maya").chat("And to milk.", model=ECHO)
         assert second.conversation_id == first.conversation_id
-        second_rc.clock = lambda: NOON + timedelta(days=5)
-        third = await second_rc.user("maya").chat("What am I allergic to?", model=ECHO)
+        second_tb.clock = lambda: NOON + timedelta(days=5)
+        third = await second_tb.user("maya").chat("What am I allergic to?", model=ECHO)
         assert third.conversation_id != first.conversation_id
         assert any("nuts" in atom.text for atom in third.atoms_used)
-        assert len(await second_rc.user("maya").memory.list_bindings()) == 1
+        assert len(await second_tb.user("maya").memory.list_bindings()) == 1
 
 
 async def test_space_and_binding_are_created_once(tb: Tellback, maya: User) -> None:
@@ -164,7 +164,7 @@ async def test_space_and_binding_are_created_once(tb: Tellback, maya: User) -> N
     assert conversation.turns == 7
 
 
-async def test_a_binding_for_everyone_is_enough(tb: Tellback, maya: User) -> None:
+async def test_a_chat_creates_no_binding_if_one_for_all_users_matches(tb: Tellback, maya: User) -> None:
     admin = tb.user("admin")
     space = await admin.memory.create_space("default")
     await admin.memory.create_binding({"namespace": "*", "user_id": "*"}, [space.id])
@@ -341,7 +341,7 @@ async def test_the_reply_is_returned_if_the_store_fails(
     ]
 
 
-async def test_invalid_arguments_are_named_before_anything_is_stored(maya: User) -> None:
+async def test_errors_name_invalid_arguments_before_anything_is_stored(maya: User) -> None:
     wrong: list[dict[str, Any]] = [
         {"sytem": "Be kind."},
         {"namespace": ""},

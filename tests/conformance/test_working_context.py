@@ -115,7 +115,7 @@ async def test_a_large_tool_result_stays_within_the_budget(tb: Tellback) -> None
     assert is_valid_history(context.messages)
 
 
-async def test_archived_and_forgotten_memories_are_never_in_it(tb: Tellback) -> None:
+async def test_the_context_never_contains_archived_and_forgotten_memories(tb: Tellback) -> None:
     maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     archived_atom = await maya.memory.add_atom(space.id, "Likes green tea.", IDENTITY)
@@ -127,7 +127,7 @@ async def test_archived_and_forgotten_memories_are_never_in_it(tb: Tellback) -> 
     assert context.atoms_used == ()
 
 
-async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(tb: Tellback) -> None:
+async def test_the_context_contains_the_rolling_summary_and_the_tools_of_a_turn(tb: Tellback) -> None:
     maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_messages(
@@ -162,7 +162,7 @@ async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(tb: Tellb
     assert context.messages[1].content.startswith(f"user {60 - context.turns_used} ")
 
 
-async def test_it_can_be_built_for_a_closed_conversation(tb: Tellback) -> None:
+async def test_a_context_can_be_built_for_a_closed_conversation(tb: Tellback) -> None:
     maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(conversation.id, "Goodbye")

@@ -1,7 +1,8 @@
 """Every Python block of the README and the docs runs, page by page, against a fake provider.
 
-Blocks that name the address of a database run once more, with all that need none, against the real one. The tutorial's
-pages run one after the other in one folder, as its readers do: with a key, and with nothing set up.
+Blocks that contain a database URL are left out at first. For each such URL, the page runs again with these blocks and
+the URL of a real server. The pages of the tutorial run in order in one folder, as a reader runs them: once with a
+provider key, and once without any setup.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ async def test_python_blocks_with_a_database_url_run_on_the_real_server(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("has_key", [True, False], ids=["with a key", "with nothing set up"])
+@pytest.mark.parametrize("has_key", [True, False], ids=["with a key", "without setup"])
 async def test_the_tutorial_runs_from_the_first_to_the_last_page(has_key: bool, tmp_path: Path) -> None:
     for page, text in TUTORIAL.items():
         for name, code in FILE.findall(text):
@@ -161,7 +162,7 @@ async def served(folder: Path, command: str) -> AsyncIterator[str]:
     try:
         async with asyncio.timeout(PATIENCE):
             while b"running at http" not in (line := await process.stdout.readline()):
-                assert line, "the server ended before it served"
+                assert line, "the server exited before it was ready"
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()

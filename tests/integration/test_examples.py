@@ -19,8 +19,8 @@ from tests.support.fake_http_server import FakeHttpServer, json_reply
 from tests.support.local_model import require_model_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NOTHING_SET_UP = ("TELLBACK_MODEL", "offline")
-"""Hide an Ollama server that runs on this machine."""
+OFFLINE_MODEL = ("TELLBACK_MODEL", "offline")
+"""A variable that selects the offline model even if an Ollama server runs on this machine."""
 
 
 async def run(name: str, *arguments: str) -> tuple[int | None, str]:
@@ -34,7 +34,7 @@ def _run(name: str, arguments: tuple[str, ...]) -> tuple[int | None, str]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output):
         patch.syspath_prepend(str(EXAMPLES))
         patch.setattr(sys, "argv", [program, *arguments])
-        patch.setenv(*NOTHING_SET_UP)
+        patch.setenv(*OFFLINE_MODEL)
         try:
             runpy.run_path(program, run_name="__main__")
         except SystemExit as end:
@@ -48,7 +48,7 @@ async def run_in_subprocess(name: str, *arguments: str, **env: str) -> tuple[int
     """Run an example in a separate process with an empty environment."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(EXAMPLES / name), *arguments),
-        env={"PATH": os.environ["PATH"], **(env or dict([NOTHING_SET_UP]))},
+        env={"PATH": os.environ["PATH"], **(env or dict([OFFLINE_MODEL]))},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -56,7 +56,7 @@ def source_files() -> set[str]:
 
 
 @pytest.mark.timeout(300)
-def test_wheel_and_sdist_carry_the_version_and_every_file_of_the_package(distributions: tuple[Path, Path]) -> None:
+def test_wheel_and_sdist_contain_the_version_and_every_file_of_the_package(distributions: tuple[Path, Path]) -> None:
     wheel, sdist = distributions
     assert wheel.name == f"tellback-{tellback.__version__}-py3-none-any.whl"
     assert sdist.name == f"tellback-{tellback.__version__}.tar.gz"

@@ -33,8 +33,8 @@ class FaultProxy:
     """Forwards everything in both directions until a trap matches.
 
     With `trap(b"COMMIT", "pass and cut")` the server commits, but the client does not receive the response; with "cut"
-    the server does not receive the request. `triggered` counts. `refuse` closes all connections and rejects new ones
-    until `accept`. `inject` sends bytes to every client that the server did not send.
+    the server does not receive the request. `triggered` counts the requests that matched a trap. `refuse` closes all
+    connections and rejects new ones until `accept`. `inject` sends bytes to every client as if the server sent them.
     """
 
     def __init__(self, url: str) -> None:

@@ -1,8 +1,8 @@
 """A process that has imported everything and forks children, so that each child starts quickly.
 
-Importing Tellback took most of the time of tests with several processes. `python -m tests.support.fork_server` reads
-orders from the socket that is its standard input. An order contains what to run, the pipe ends for the child's standard
-input and output, a file for its errors, and a socket that receives the child's process id and exit code.
+Importing Tellback is the slowest part of starting a process. `python -m tests.support.fork_server` reads orders from
+the socket that is its standard input. An order contains what to run, the pipe ends for the child's standard input and
+output, a file for its errors, and a socket that receives the child's process id and exit code.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class RawConnection:
         self.writer = writer
 
     async def send(self, data: bytes) -> None:
-        """Send bytes; ignore that the server has closed the connection."""
+        """Send bytes; ignore the error if the server has closed the connection."""
         try:
             self.writer.write(data)
             await self.writer.drain()

@@ -26,7 +26,7 @@ async def rest_client(
     app: str = "default",
     settings: ServerSettings | None = None,
 ) -> AsyncIterator[RestClient]:
-    """Yield a client of a server: for a user, with a key of that role, or of an open server without role."""
+    """Yield a client for a user: with a key of the given role, or on an open server if `role` is None."""
     secret = None
     if role is not None:
         key_user = user if role == "user" else None
@@ -53,4 +53,4 @@ async def list_all(client: RestClient, path: str, **query: Any) -> list[Any]:
         cursor = page["nextCursor"]
         if cursor is None:
             return found
-    raise AssertionError(f"{path} has no end")
+    raise AssertionError(f"{path} returned a thousand pages and still a next cursor")

@@ -106,7 +106,7 @@ def test_every_call_in_the_message_diagrams_is_defined_in_the_file_of_its_line()
 def test_the_package_table_lists_exactly_the_existing_packages() -> None:
     section = ARCHITECTURE.read_text().split("## Packages")[1].split("\n## ")[0]
     first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} | {"turn"}  # beside `turns`
+    listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
     packages = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert listed == packages - {"__init__"}
 

@@ -128,7 +128,7 @@ def test_unlisted_names_can_still_be_imported_from_the_top_level() -> None:
         if name in UNLISTED:
             assert getattr(tellback, name) is getattr(importlib.import_module(module), name)
         else:
-            assert not hasattr(tellback, name), f"{name} is no name of the top level"
+            assert not hasattr(tellback, name), f"{name} must not be exported at the top level"
     assert set(UNLISTED) <= homes.keys()
     assert set(UNLISTED).isdisjoint(dir(tellback))
 
@@ -229,4 +229,4 @@ def test_an_old_python_version_is_reported_in_one_sentence() -> None:
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert process.returncode == 1
     last = process.stderr.strip().splitlines()[-1]
-    assert last == "ImportError: Tellback needs Python 3.11 or later, and this is 3.10.4."
+    assert last == "ImportError: Tellback needs Python 3.11 or later, but this is Python 3.10.4."

@@ -212,7 +212,7 @@ def test_a_finished_run_leaves_no_processes_or_files(run: ServerRegistry) -> Non
     assert _is_gone(server.pid)
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="nothing watches over servers on this platform")
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the watchdog of servers needs pidfd_open")
 def test_a_server_does_not_outlive_a_killed_run(tmp_path: Path) -> None:
     program = (
         "import time; from tests.unit.test_server_fixtures import Content;"

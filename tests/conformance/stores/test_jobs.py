@@ -1,4 +1,4 @@
-"""Workers keep their contract on every store."""
+"""The conformance suite for workers, on every store."""
 
 from __future__ import annotations
 

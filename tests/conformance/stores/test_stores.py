@@ -1,4 +1,4 @@
-"""Both stores, and SQLite in memory, keep the contract."""
+"""The conformance suite for stores, on SQLite, SQLite in memory and PostgreSQL."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ async def test_ctrl_c_stops_an_answer_and_quits_at_the_prompt(tmp_path: Path) ->
             assert "Answer stopped. Your message is stored; you can continue." in await screen.wait_for("you> ")
             screen.type("How are you?\n")
             assert "All is well." in await screen.wait_for("you> ")
-            await asyncio.sleep(0.5)  # readline prints its prompt a moment before a signal wakes it
+            await asyncio.sleep(0.5)  # readline reacts to signals only a moment after it prints its prompt
             screen.type("\x03")
             assert await screen.wait_closed() == 130
             assert "Traceback" not in screen.shown

@@ -73,7 +73,7 @@ async def test_a_model_that_keeps_calling_tools_must_answer_at_the_limit(method:
     assert len(outcome.tool_invocations) == max_cycles
 
 
-async def test_the_same_happens_in_process() -> None:
+async def test_a_model_that_keeps_calling_tools_must_answer_at_the_limit_in_process() -> None:
     model = AlwaysCallingModel()
     async with Tellback(":memory:", model=FunctionModel(model)) as tb:
         maya = tb.user("maya")

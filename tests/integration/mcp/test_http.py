@@ -137,7 +137,7 @@ async def test_stopping_the_server_cancels_running_calls() -> None:
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
-async def test_leaving_running_cancels_the_calls_of_the_application(version: str) -> None:
+async def test_leaving_the_running_context_cancels_the_calls_of_the_application(version: str) -> None:
     async with open_app() as tb:
         slow = SlowUserLookup(tb)
         app = http_app(slow.user_of, allowed_hosts=None)
@@ -164,7 +164,7 @@ class SlowUserLookup:
     """Takes a long time to return a user, and records its start and end."""
 
     def __init__(self, tb: Tellback) -> None:
-        self._rc = tb
+        self._tb = tb
         self.is_slow = True
         self.started, self.finished = asyncio.Event(), asyncio.Event()
 
@@ -175,7 +175,7 @@ class SlowUserLookup:
                 await asyncio.sleep(25)
             finally:
                 self.finished.set()
-        return self._rc.user("maya")
+        return self._tb.user("maya")
 
 
 async def test_malformed_requests_are_rejected_and_the_server_keeps_running() -> None:

@@ -92,7 +92,7 @@ async def recall_everywhere(memory: Any, space_id: str, query: str, entity: str 
 
 
 def assert_valid_result(result: RecallResult) -> None:
-    """Check what is true of every result."""
+    """Check the invariants of every result."""
     ids = [hit.atom.id for hit in result]
     assert len(set(ids)) == len(ids)
     assert len(ids) <= result.total_candidates

@@ -32,7 +32,7 @@ async def create_space_with_atoms(tb: Tellback, user: str = "maya") -> str:
     return space.id
 
 
-async def found_by_words(tb: Tellback, space: str) -> None:
+async def assert_found_by_words(tb: Tellback, space: str) -> None:
     """Check that every atom is still the best answer to its own words."""
     memory = tb.user("maya").memory
     for text in TEXTS:
@@ -57,7 +57,7 @@ async def vector_counts(tb: Tellback, space: str) -> dict[str, int]:
 async def test_texts_are_embedded_again_in_the_background_after_a_change_of_embedder(url: str, dimensions: int) -> None:
     async with Tellback(url, embedder=HashEmbedder("old", 16)) as tb:
         space = await create_space_with_atoms(tb)
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
         assert await vector_counts(tb, space) == {"old": 9}
     new = HashEmbedder("new", dimensions)
     async with Tellback(url, embedder=new) as tb:
@@ -120,7 +120,7 @@ async def test_forget_others_deletes_other_vectors_once_all_texts_are_embedded(
         assert await vector_counts(tb, space) == {"old": 9, "new": 9}
         assert await tb.reembed(forget_others=True) == 0
         assert await vector_counts(tb, space) == {"new": 9}
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
         assert len(new.embedded) == 18
 
 
@@ -197,7 +197,7 @@ async def test_without_a_worker_nothing_is_embedded_in_the_background(tmp_path: 
         space = await create_space_with_atoms(tb)
     new = HashEmbedder("new")
     async with Tellback(path, embedder=new, worker=False) as tb:
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
         await tb.jobs.drain()
         assert new.embedded == []
         assert await vector_counts(tb, space) == {"old": 9}
@@ -213,14 +213,14 @@ async def test_a_failing_embedder_loses_no_atoms(url: str, caplog: pytest.LogCap
         [first] = await memory.list_atoms(space, limit=1)
         moved = await memory.supersede_atom(first.id, "Eve saw nothing at all.")
         await memory.supersede_atom(moved.id, first.text)
-        await found_by_words(tb, space)  # queried without vectors; the backfill fails too
+        await assert_found_by_words(tb, space)  # queried without vectors; the backfill fails too
         await tb.jobs.drain()
         assert await vector_counts(tb, space) == {}
         embedder.error = None
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
         assert await tb.reembed() == 11
         assert await vector_counts(tb, space) == {"new": 11}
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
         result = await memory.recall_by_topic(space, "swans", 100)
         assert any(hit.parts.get("meaning") for hit in result)
 
@@ -270,7 +270,7 @@ async def test_an_unexpected_embedder_error_is_raised(tmp_path: Path, caplog: py
         assert len(await tb.events.read(limit=1000)) == events
         embedder.error = None
         assert await tb.reembed() == 0
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
     other = HashEmbedder("newer")
     async with Tellback(tmp_path / "tellback.db", embedder=other) as tb:
         memory = tb.user("maya").memory
@@ -413,7 +413,7 @@ async def test_lists_of_any_length_are_accepted_as_vectors(tmp_path: Path) -> No
 
     async with Tellback(tmp_path / "tellback.db", embedder=ListEmbedder("new")) as tb:
         space = await create_space_with_atoms(tb)
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
         changes = await tb.store.memories.changes(tb.user("maya").scope, space, after=-1, embedder="new")
         for _, vector in changes.vectors:
             assert np.linalg.norm(np.frombuffer(vector, "<f2").astype(np.float32)) == pytest.approx(1, abs=1e-2)
@@ -435,7 +435,7 @@ async def test_a_read_only_store_does_not_start_a_backfill_at_every_recall(
 
         monkeypatch.setattr(tb.store.memories, "save_vectors", refuse_write)
         for _ in range(3):
-            await found_by_words(tb, space)
+            await assert_found_by_words(tb, space)
             await tb.jobs.drain()
         assert len(new.embedded) == 9
         assert caplog.text.count("Background task failed") == 1
@@ -481,7 +481,7 @@ async def test_other_dimensions_under_the_same_name_break_nothing(tmp_path: Path
             if dimensions == 4:
                 space = await create_space_with_atoms(tb)
             await memory.add_atom(space, f"Carl keeps {dimensions} bees.")
-            await found_by_words(tb, space)
+            await assert_found_by_words(tb, space)
             result = await memory.recall_by_topic(space, f"Carl keeps {dimensions} bees", 100)
             assert result.atoms[0].text == f"Carl keeps {dimensions} bees."
             # A query's vector is only compared with vectors of the same length.
@@ -494,7 +494,7 @@ async def test_results_without_an_embedder_have_the_same_shape(url: str) -> None
         space = await create_space_with_atoms(tb)
         with_vectors = await tb.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
     async with Tellback(url, embedder=None) as tb:
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
         without = await tb.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
         assert (without.mode, without.total_candidates, len(without)) == (with_vectors.mode, 9, 4)
         assert set(texts(without)[:3]) == set(texts(with_vectors)[:3])
@@ -524,7 +524,7 @@ async def test_a_slow_embedder_does_not_delay_closing(tmp_path: Path, monkeypatc
         slow.gate = asyncio.Event()
     async with Tellback(path, embedder=HashEmbedder("old")) as tb:
         assert await vector_counts(tb, space) in ({"old": 9}, {"old": 9, "new": 9})
-        await found_by_words(tb, space)
+        await assert_found_by_words(tb, space)
 
 
 async def test_a_growing_conversation_is_embedded_once(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Spaces too large for the cache, on PostgreSQL: the server finds the candidates, and only those that may be
-recalled."""
+"""Recall in spaces too large for the cache, on PostgreSQL: the server searches for candidates among the atoms that may
+be recalled."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ async def test_the_best_hit_of_a_search_is_the_best_of_the_whole_space(
     async with large(ready_postgres_url, embedder=embedder) as tb:
         memory, space = await create_large_space(tb)
         tb.store.memories._engine.search = search
-        async with Tellback(ready_postgres_url, embedder=embedder, clock=tb.clock) as second_rc:
-            cached = second_rc.user("maya").memory
+        async with Tellback(ready_postgres_url, embedder=embedder, clock=tb.clock) as second_tb:
+            cached = second_tb.user("maya").memory
             for question in QUESTIONS:
                 found = await memory.recall_by_topic(space, question, 5)
                 best = await cached.recall_by_topic(space, question, 5)
@@ -110,7 +110,7 @@ async def test_the_best_hit_of_a_search_is_the_best_of_the_whole_space(
                     await cached.recall_timeline(space, **span)
                 ), span
             assert len(tb._memory.space_cache) == 0
-            assert len(second_rc._memory.space_cache) == 1
+            assert len(second_tb._memory.space_cache) == 1
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
@@ -146,7 +146,7 @@ async def test_every_filter_applies_to_a_search(ready_postgres_url: str, search:
         assert {best.text, new.text} <= set(texts(line))
         line = await memory.recall_timeline(space, query="otter chapel", limit=500, include_superseded=False)
         assert best.text not in texts(line)
-        # As known before, an atom that has ended now had not ended.
+        # At the earlier known time, the superseded atom had no end.
         line = await memory.recall_timeline(
             space, query="otter chapel", limit=500, from_=later + DAY, known_at=known_at
         )
@@ -242,7 +242,9 @@ async def test_neighbouring_turns_of_a_hit_are_included(ready_postgres_url: str)
         assert stored[52].id not in [atom.id for atom in hit.context]
 
 
-async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresServer, ready_postgres_url: str) -> None:
+async def test_recall_works_on_a_server_without_pgvector(
+    postgres_server: PostgresServer, ready_postgres_url: str
+) -> None:
     async with large(ready_postgres_url) as tb:
         memory, space = await create_large_space(tb)
     database = ready_postgres_url.rpartition("/")[2]
@@ -305,9 +307,9 @@ async def test_a_timeline_includes_the_chains_of_its_hits(ready_postgres_url: st
             await memory.add_atoms(space, [{"text": f"maya saw a gull, {text[:3]} {n}."} for n in range(15)])
             now = clock.advance(DAY)
             atom = await memory.supersede_atom(atom.id, text, valid_from=now)
-        async with Tellback(ready_postgres_url, clock=clock) as second_rc:
+        async with Tellback(ready_postgres_url, clock=clock) as second_tb:
             for topic in ("meetings", "calls after lunch", "Fridays", "secretary"):
-                cached = await second_rc.user("maya").memory.recall_timeline(space, query=topic)
+                cached = await second_tb.user("maya").memory.recall_timeline(space, query=topic)
                 found = await memory.recall_timeline(space, query=topic)
                 assert [text for text in texts(found) if text in chain_texts] == chain_texts, topic
                 assert [text for text in texts(cached) if text in chain_texts] == chain_texts, topic

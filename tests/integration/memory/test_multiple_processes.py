@@ -22,8 +22,8 @@ WORDS = ("added", "deleted", "deleting")
 
 
 async def test_changes_of_one_process_are_recalled_by_another(url: str) -> None:
-    async with Tellback(url) as first_rc, Tellback(url) as second_rc:
-        writer, reader = first_rc.user("maya").memory, second_rc.user("maya").memory
+    async with Tellback(url) as first_tb, Tellback(url) as second_tb:
+        writer, reader = first_tb.user("maya").memory, second_tb.user("maya").memory
         space = await writer.create_space()
         assert len(await reader.recall_by_topic(space.id, "tea")) == 0
 
@@ -55,13 +55,13 @@ async def test_changes_of_one_process_are_recalled_by_another(url: str) -> None:
         for awaitable in (reader.recall_by_topic(space.id, "tea"), reader.recall_timeline(space.id)):
             with pytest.raises(Exception, match=space.id):
                 await awaitable
-        assert len(second_rc._memory.space_cache) == 0
+        assert len(second_tb._memory.space_cache) == 0
 
 
-async def test_concurrent_writes_and_recalls(url: str) -> None:
-    clock = Clock()  # it stands still: a new atom starts at the time of every recall
-    async with Tellback(url, clock=clock) as first_rc, Tellback(url, clock=clock) as second_rc:
-        memories = [first_rc.user("maya").memory, second_rc.user("maya").memory]
+async def test_concurrent_recalls_return_every_acknowledged_write(url: str) -> None:
+    clock = Clock()  # the time never changes: new atoms start at the time of every recall
+    async with Tellback(url, clock=clock) as first_tb, Tellback(url, clock=clock) as second_tb:
+        memories = [first_tb.user("maya").memory, second_tb.user("maya").memory]
         space = await memories[0].create_space()
         home_atom = await memories[0].add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"})
         acknowledged: list[str] = []

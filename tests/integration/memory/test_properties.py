@@ -28,7 +28,7 @@ no_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
     wait_hours=st.lists(st.integers(0, 3), min_size=8, max_size=8),
     statuses=st.booleans(),
 )
-def test_exactly_one_atom_of_a_chain_is_valid_at_any_two_times(
+def test_one_atom_of_a_chain_is_valid_at_any_valid_time_and_known_time(
     start_days: list[int], wait_hours: list[int], statuses: bool
 ) -> None:
     async def run() -> None:
@@ -40,7 +40,7 @@ def test_exactly_one_atom_of_a_chain_is_valid_at_any_two_times(
             chain = [await memory.add_atom(space.id, "Lives at 0.", valid_from=NOON + start_days[0] * DAY)]
             known_times = [clock.now]
             for n, day in enumerate(start_days[1:], 1):
-                clock.advance(wait_hours[n - 1] * HOUR)  # 0: at the same time
+                clock.advance(wait_hours[n - 1] * HOUR)  # 0 hours: both at the same time
                 if statuses:
                     await memory.archive_atom(chain[-1].id)
                     await memory.restore_atom(chain[-1].id)

@@ -46,7 +46,7 @@ async def test_the_cache_stays_within_its_bound_and_evicted_spaces_still_work(
         memory, space = await create_filled_space(tb, 50)
         await memory.recall_by_topic(space, "heron")
         space_bytes = tb._memory.space_cache.nbytes
-        assert space_bytes > 50 * 256 * 2  # the vectors alone
+        assert space_bytes > 50 * 256 * 2  # the size of the vectors alone
     max_bytes = 4 * space_bytes
     async with Tellback(path, memory_bytes=max_bytes) as tb:
         spaces = [await create_filled_space(tb, 50, f"user {n}") for n in range(12)]
@@ -60,7 +60,7 @@ async def test_the_cache_stays_within_its_bound_and_evicted_spaces_still_work(
                 assert space_cache.nbytes <= max_bytes
         assert 1 <= len(space_cache) <= 5
         refreshes = count_reads(tb, monkeypatch)
-        for memory, space in spaces[-2:]:  # the last ones used are cached
+        for memory, space in spaces[-2:]:  # the spaces used last are cached
             await memory.recall_by_topic(space, "heron 7")
         assert refreshes == []
         memory, space = spaces[0]

@@ -24,7 +24,7 @@ class ServerProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.told: list[str] = []
+        self.stdout_lines: list[str] = []
         self.log: list[str] = []
         self.url = ""
         self._reading = [asyncio.create_task(self._read_log())]
@@ -34,15 +34,15 @@ class ServerProcess:
         async with asyncio.timeout(50):
             while not self.url:
                 line = (await self.process.stdout.readline()).decode()
-                assert line, f"it ended before it began:\n{self.output}"
-                self.told.append(line)
+                assert line, f"the server exited before it printed its address:\n{self.output}"
+                self.stdout_lines.append(line)
                 if found := re.search(r"http://\S+:\d+", line):
                     self.url = found.group()
         self._reading.append(asyncio.create_task(self._read_stdout()))
 
     @property
     def output(self) -> str:
-        return "".join([*self.told, *self.log])
+        return "".join([*self.stdout_lines, *self.log])
 
     def client(self, secret: str | None = None, user: str | None = None) -> httpx2.AsyncClient:
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
@@ -80,7 +80,7 @@ class ServerProcess:
     async def _read_stdout(self) -> None:
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
-            self.told.append(line.decode())
+            self.stdout_lines.append(line.decode())
 
 
 @asynccontextmanager

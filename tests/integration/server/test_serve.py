@@ -27,7 +27,7 @@ async def test_a_server_without_keys_is_open_locally_and_warns(tmp_path: Path) -
         server.signal(15)
         assert await server.wait_for_exit() == 0
     assert f"tellback keys create --role admin --url {url}" in server.output
-    assert "/docs" in server.told[0]
+    assert "/docs" in server.stdout_lines[0]
     lines = [json.loads(line) for line in server.log]
     assert [line["route"] for line in lines if "route" in line] == ["/ai-conversations", "/docs"]
     async with Tellback(url, worker=False) as tb:
@@ -61,7 +61,7 @@ async def test_an_agent_from_a_file_is_served(tmp_path: Path) -> None:
     assert not server.log or not server.log[0].startswith("{")
 
 
-async def test_startup_errors_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+async def test_startup_errors_print_one_line_and_exit_with_code_2(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -71,7 +71,7 @@ async def test_startup_errors_are_one_sentence_and_exit_code_2(tmp_path: Path) -
     assert len(output.splitlines()) == 1
 
 
-async def test_an_unreachable_store_is_one_sentence() -> None:
+async def test_an_unreachable_store_is_reported_in_one_sentence() -> None:
     with socket.socket() as unused_socket:
         unused_socket.bind(("127.0.0.1", 0))
         output = await failed_start(

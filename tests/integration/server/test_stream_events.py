@@ -35,7 +35,7 @@ async def served(tb: Tellback, **settings: Any) -> AsyncIterator[tuple[str, Fast
 
 
 async def append_messages(user: User, *texts: str) -> None:
-    """Each message is one event, after that of the conversation."""
+    """Append messages. Each one creates an event, after the event of the conversation."""
     conversation = await user.conversations.find_or_create("chat")
     for text in texts:
         await user.conversations.append_user_message(conversation.id, text)

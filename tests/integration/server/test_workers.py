@@ -43,7 +43,7 @@ async def three_workers(url: str, *arguments: str, **environment: str) -> AsyncI
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """Three workers shared by several tests, the URL of their store, and the file with their model calls."""
+    """Three workers shared by several tests, the URL of their store, and the folder with their model call times."""
 
     server: ServerProcess
     url: str
@@ -111,8 +111,8 @@ def model_call_timings(folder: Path) -> list[tuple[float, ...]]:
 
 
 @pytest.mark.asyncio(loop_scope="class")
-class TestThree:
-    """One server for all tests of this class, because it starts slowly."""
+class TestThreeWorkers:
+    """All tests of this class share one server, because it starts slowly."""
 
     async def test_all_workers_see_the_data_and_events_of_each_other(self, shared: WorkerSetup) -> None:
         server = shared.server
@@ -161,7 +161,9 @@ class TestThree:
                 assert answer.status_code == 201, answer.text
                 ids.add(answer.json()["id"])
         assert len(ids) == 1
-        assert await user_message_count(server, app_key.secret) - before == 3, "each worker counted one separately"
+        assert await user_message_count(server, app_key.secret) - before == 3, (
+            "each worker counts one of the three requests"
+        )
         stored = (await ask(server, app_key.secret, "GET", f"/ai-conversations/{conversation}/messages")).json()[
             "items"
         ]

@@ -96,7 +96,7 @@ class ScriptedTransport(AsyncTransport):
         """The method, the path and the body length of each request."""
 
     def start(self) -> None:
-        """Clear the records, and count requests from here: the next one is the first."""
+        """Clear hooks and records. The next request has the number 1."""
         self._before, self._after, self._failing = {}, {}, None
         self.sent.clear()
 
@@ -104,7 +104,7 @@ class ScriptedTransport(AsyncTransport):
         (self._after if after else self._before)[request] = hook
 
     def fail_from(self, request: int, error: BaseException, *, after: bool) -> None:
-        """From this request on, all requests fail, or only their answers are lost."""
+        """Let this and all later requests fail. With `after`, this request runs, but its answer is lost."""
 
         async def fail() -> None:
             self._failing = error

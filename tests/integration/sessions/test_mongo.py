@@ -48,7 +48,7 @@ def adapters_of(url: str, database: str) -> MakeAdapter:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _forgotten_sockets() -> Iterator[None]:
+def _collect_leaked_sockets() -> Iterator[None]:
     """Collect leaked objects now, so that later tests do not report them."""
     yield
     gc.collect()
@@ -174,9 +174,8 @@ class TestClients:
     async def test_many_sessions_can_be_saved_concurrently(
         self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # The last one waits for all others, on a busy machine longer than one operation may take. With more
-        # connections,
-        # concurrent transactions would exceed the server's limit of 3 seconds.
+        # The last session waits for all others. On a busy machine, this exceeds the default limit of an operation.
+        # With more connections, concurrent transactions would exceed the server's limit of 3 seconds.
         monkeypatch.setattr(connection, "OPERATION_SECONDS", 120.0)
         url = f"{mongo_url}&maxPoolSize=8&connectTimeoutMS=120000&serverSelectionTimeoutMS=120000"
         adapter = MongoAdapter(url, database.name)

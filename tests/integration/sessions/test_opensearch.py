@@ -312,7 +312,7 @@ class TestConnecting(SharedServerFixtures):
 
     @pytest.fixture(autouse=True)
     async def _clean(self) -> None:
-        """Delete nothing: some of these tests have no server, and the server's end deletes the others' indices."""
+        """Override the fixture that deletes indices, because some of these tests start no server."""
 
     async def test_an_unreachable_server_is_reported_without_the_password(self) -> None:
         adapter = OpenSearchAdapter(f"http://app:secret@127.0.0.1:{free_port()}")

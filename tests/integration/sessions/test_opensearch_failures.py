@@ -26,11 +26,11 @@ from tests.support.fault_proxy import Fault, FaultProxy
 
 Scripted = tuple[OpenSearchAdapter, ScriptedTransport]
 POINTS = [(request, after) for request in range(1, 8) for after in (False, True)]
-"""Where to interrupt. No change takes more requests than that."""
+"""The requests to interrupt, before or after they run. No change needs more than 7 requests."""
 
 
 @pytest.mark.backend("OpenSearch")
-class TestBreakingOff(SharedServerFixtures):
+class TestInterruptedRequests(SharedServerFixtures):
     @pytest.mark.parametrize("is_known", [False, True])
     async def test_an_interrupted_turn_is_stored_completely_or_not_at_all(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, is_known: bool
@@ -173,8 +173,8 @@ class TestBreakingOff(SharedServerFixtures):
 
 
 @pytest.mark.backend("OpenSearch")
-class TestMeanwhile(SharedServerFixtures):
-    async def test_a_concurrent_note_does_not_reject_a_turn(
+class TestConcurrentWrites(SharedServerFixtures):
+    async def test_a_concurrently_added_message_does_not_reject_a_turn(
         self, adapter: OpenSearchAdapter, scripted: Scripted
     ) -> None:
         slow, transport = scripted
@@ -184,14 +184,16 @@ class TestMeanwhile(SharedServerFixtures):
         assert saved.message_count == 2
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["note", "turn"]
 
-    async def test_a_concurrent_turn_rejects_a_turn(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
+    async def test_the_slower_of_two_concurrent_turns_is_rejected(
+        self, adapter: OpenSearchAdapter, scripted: Scripted
+    ) -> None:
         slow, transport = scripted
         transport.add_hook(2, lambda: adapter.save(make_session(version=1), [make_message("first")]))
         with pytest.raises(SessionConflictError):
             await slow.save(make_session(version=1), [make_message("second")])
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["first"]
 
-    async def test_a_concurrent_deletion_rejects_a_turn_and_a_note(
+    async def test_turns_and_messages_are_rejected_after_a_concurrent_deletion(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
     ) -> None:
         slow, transport = scripted

@@ -115,7 +115,9 @@ class TestPostgresTables(SqlTablesContract):
 
     @FEW
     @given(steps=OPERATIONS)
-    def test_it_behaves_like_the_in_memory_adapter(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
+    def test_the_adapter_behaves_like_the_in_memory_adapter(
+        self, make: Make, steps: list[tuple[str, int, int]]
+    ) -> None:
         check_against_in_memory(make, steps)
 
     async def test_every_query_uses_an_index(self, make: Make, run: Run) -> None:

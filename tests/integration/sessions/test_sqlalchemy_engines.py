@@ -65,7 +65,7 @@ async def adapter(url: str) -> AsyncIterator[SqlAlchemyAdapter]:
     await sql_adapter.disconnect()
 
 
-def test_it_implements_the_protocol() -> None:
+def test_the_adapter_implements_the_protocol() -> None:
     assert isinstance(SqlAlchemyAdapter("sqlite+aiosqlite://"), PersistenceAdapter)
 
 

@@ -135,7 +135,9 @@ class TestSqliteTables(SqlTablesContract):
 
     @FEW
     @given(steps=OPERATIONS)
-    def test_it_behaves_like_the_in_memory_adapter(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
+    def test_the_adapter_behaves_like_the_in_memory_adapter(
+        self, make: Make, steps: list[tuple[str, int, int]]
+    ) -> None:
         check_against_in_memory(make, steps)
 
     async def test_every_query_uses_an_index(self, make: Make, run: Run, path: Path) -> None:
@@ -213,7 +215,7 @@ async def test_unusable_files_are_reported(tmp_path: Path) -> None:
 
 
 @SQLITE
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write to read-only files")
 async def test_a_read_only_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     sqlite3.connect(path).close()

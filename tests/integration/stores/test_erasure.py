@@ -219,15 +219,15 @@ async def test_other_users_read_and_write_during_an_erasure(tmp_path: Path) -> N
         conversation = await tb.user("omar").conversations.create("chat")
         erased_event = asyncio.Event()
 
-        async def write(writer_rc: Tellback) -> int:
+        async def write(writer_tb: Tellback) -> int:
             write_count = 0
             while not erased_event.is_set() or not write_count:
-                await writer_rc.user("omar").conversations.append_user_message(conversation.id, "Hello " * 50)
-                assert await writer_rc.user("omar").conversations.messages(conversation.id, limit=1)
+                await writer_tb.user("omar").conversations.append_user_message(conversation.id, "Hello " * 50)
+                assert await writer_tb.user("omar").conversations.messages(conversation.id, limit=1)
                 write_count += 1
             return write_count
 
-        writers = [asyncio.create_task(write(writer_rc)) for writer_rc in (tb, tb, other)]
+        writers = [asyncio.create_task(write(writer_tb)) for writer_tb in (tb, tb, other)]
         await asyncio.sleep(0.1)
         await tb.user(MAYA).admin.delete_user_data(confirm=True)
         erased_event.set()

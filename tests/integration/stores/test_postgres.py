@@ -47,10 +47,10 @@ async def test_tables_are_created_in_the_configured_schema(
 
 
 async def test_two_schemas_of_one_database_are_separate(postgres_url: str) -> None:
-    async with Tellback(f"{postgres_url}?schema=one") as first_rc, Tellback(f"{postgres_url}?schema=two") as second_rc:
-        conversation = await first_rc.user("maya").conversations.create("chat")
-        assert await second_rc.user("maya").conversations.get(conversation.id) is None
-        assert await second_rc.events.read() == []
+    async with Tellback(f"{postgres_url}?schema=one") as first_tb, Tellback(f"{postgres_url}?schema=two") as second_tb:
+        conversation = await first_tb.user("maya").conversations.create("chat")
+        assert await second_tb.user("maya").conversations.get(conversation.id) is None
+        assert await second_tb.events.read() == []
 
 
 async def test_a_login_needs_only_the_role(postgres_server: PostgresServer, postgres_url: str) -> None:
@@ -102,14 +102,14 @@ async def test_a_turn_survives_a_short_break_of_the_listener_connection(
         await release.wait()
         return "first"
 
-    async with Tellback(postgres_url) as first_rc, Tellback(postgres_url) as second_rc:
-        conversation = await first_rc.user("maya").conversations.create("chat")
+    async with Tellback(postgres_url) as first_tb, Tellback(postgres_url) as second_tb:
+        conversation = await first_tb.user("maya").conversations.create("chat")
         first = asyncio.create_task(
-            first_rc.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "1")
+            first_tb.user("maya").conversations.run_turn(conversation.id, FunctionModel(answer), "1")
         )
         await asyncio.wait_for(turn_started.wait(), 10)
         second = asyncio.create_task(
-            second_rc.user("maya").conversations.run_turn(conversation.id, ScriptedModel([says("second")]), "2")
+            second_tb.user("maya").conversations.run_turn(conversation.id, ScriptedModel([says("second")]), "2")
         )
         postgres_server.psql(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'", database(postgres_url)
@@ -117,7 +117,7 @@ async def test_a_turn_survives_a_short_break_of_the_listener_connection(
         await asyncio.sleep(engines.INSTANCE_GRACE_SECONDS + 0.5)
         release.set()
         await asyncio.gather(first, second)
-        texts = [message.text for message in await first_rc.user("maya").conversations.raw_turns(conversation.id)]
+        texts = [message.text for message in await first_tb.user("maya").conversations.raw_turns(conversation.id)]
         assert texts == ["1", "first", "2", "second"]
 
 

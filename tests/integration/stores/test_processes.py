@@ -215,8 +215,8 @@ async def test_processes_share_a_file_under_different_paths(tmp_path: Path) -> N
 
 
 async def test_one_process_can_open_a_store_twice(url: str) -> None:
-    async with Tellback(url) as first_rc, Tellback(url) as second_rc:
-        conversation = await conversations_of(first_rc).create("chat")
+    async with Tellback(url) as first_tb, Tellback(url) as second_tb:
+        conversation = await conversations_of(first_tb).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
         async def slow(_: object) -> str:
@@ -225,13 +225,13 @@ async def test_one_process_can_open_a_store_twice(url: str) -> None:
             return "Slow."
 
         turn = asyncio.create_task(
-            conversations_of(first_rc).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
+            conversations_of(first_tb).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
         )
         async with asyncio.timeout(PROMPT_SECONDS):
             await started.wait()
         with pytest.raises(TurnConflictError):
-            await conversations_of(second_rc).run_turn(conversation.id, HELLO, "Quick.", wait=0)
+            await conversations_of(second_tb).run_turn(conversation.id, HELLO, "Quick.", wait=0)
         release.set()
         await turn
-        await assert_turn_runs_at_once(second_rc, conversation.id)
-        assert_not_interleaved(await load_messages(second_rc, conversation.id))
+        await assert_turn_runs_at_once(second_tb, conversation.id)
+        assert_not_interleaved(await load_messages(second_tb, conversation.id))

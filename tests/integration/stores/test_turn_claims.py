@@ -38,8 +38,8 @@ async def test_a_claim_in_doubt_does_not_block_the_next_turn(ready_postgres_url:
 
 async def test_an_instance_keeps_its_turn_when_its_listener_connection_breaks(ready_postgres_url: str) -> None:
     """The instance is alive: only its listener connection broke, and it reconnects."""
-    async with Tellback(ready_postgres_url) as first_rc, Tellback(ready_postgres_url) as second_rc:
-        conversation = await conversations_of(first_rc).create("chat")
+    async with Tellback(ready_postgres_url) as first_tb, Tellback(ready_postgres_url) as second_tb:
+        conversation = await conversations_of(first_tb).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
         async def slow(_: object) -> str:
@@ -48,7 +48,7 @@ async def test_an_instance_keeps_its_turn_when_its_listener_connection_breaks(re
             return "Slow."
 
         turn = asyncio.create_task(
-            conversations_of(first_rc).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
+            conversations_of(first_tb).run_turn(conversation.id, FunctionModel(slow), "Take your time.")
         )
         async with asyncio.timeout(5):
             await started.wait()
@@ -66,12 +66,12 @@ async def test_an_instance_keeps_its_turn_when_its_listener_connection_breaks(re
         try:
             while time.monotonic() < deadline:
                 with pytest.raises(TurnConflictError):
-                    await conversations_of(second_rc).run_turn(conversation.id, HELLO, "Is it mine?", wait=0)
+                    await conversations_of(second_tb).run_turn(conversation.id, HELLO, "Is it mine?", wait=0)
                 await asyncio.sleep(0.05)
         finally:
             release.set()
             await turn
-        assert_not_interleaved(await load_messages(second_rc, conversation.id))
+        assert_not_interleaved(await load_messages(second_tb, conversation.id))
 
 
 async def test_an_instance_is_alive_again_after_several_reconnection_attempts(
@@ -79,18 +79,18 @@ async def test_an_instance_is_alive_again_after_several_reconnection_attempts(
 ) -> None:
     async with (
         FaultProxy(ready_postgres_url) as proxy,
-        Tellback(proxy.url, worker=False) as first_rc,
-        Tellback(ready_postgres_url) as second_rc,
+        Tellback(proxy.url, worker=False) as first_tb,
+        Tellback(ready_postgres_url) as second_tb,
     ):
 
         async def wait_until_seen(alive: bool, description: str) -> None:
             deadline = time.monotonic() + 8
-            while await second_rc.store.is_instance_alive(first_rc.store.instance_id) is not alive:
+            while await second_tb.store.is_instance_alive(first_tb.store.instance_id) is not alive:
                 assert time.monotonic() < deadline, description
                 await asyncio.sleep(0.05)
 
-        conversation = await conversations_of(first_rc).create("chat")
-        await assert_turn_runs_at_once(first_rc, conversation.id)
+        conversation = await conversations_of(first_tb).create("chat")
+        await assert_turn_runs_at_once(first_tb, conversation.id)
         await wait_until_seen(True, "the instance never counted as alive")
         proxy.refuse()
         await wait_until_seen(False, "the server did not notice that its client is gone")

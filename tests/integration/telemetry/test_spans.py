@@ -274,7 +274,9 @@ async def test_each_job_span_contains_the_outcome_of_its_attempt(
         assert "no good" not in span.to_json()
 
 
-async def test_the_span_of_a_job_that_is_put_back_is_not_an_error(exporter: InMemorySpanExporter, store: Store) -> None:
+async def test_the_span_of_a_job_returned_to_the_queue_is_not_an_error(
+    exporter: InMemorySpanExporter, store: Store
+) -> None:
     [space] = await make_spaces(store, 1)
     handler = ScriptedJobHandler(store, holds=True)
     worker = open_worker(store, {KIND: handler}, options=QUICK_OPTIONS)

@@ -71,7 +71,7 @@ class PooledDatabase:
         self._shape = self._read_shape()
 
     def reset(self) -> bool:
-        """Whether the database is as new after emptying it as far as possible."""
+        """Delete all rows; return whether the database can be reused."""
         try:
             return not self._is_in_use() and self._read_shape() == self._shape and self._delete_rows()
         except psycopg.Error:  # a test may have damaged the database

@@ -62,7 +62,9 @@ async def test_without_any_model_the_offline_model_is_chosen(env_without_models:
         ("XAI_API_KEY", "grok-4"),
     ],
 )
-async def test_a_key_is_enough(env_without_models: dict[str, str], variable: str, model: str) -> None:
+async def test_a_provider_key_in_the_environment_selects_its_model(
+    env_without_models: dict[str, str], variable: str, model: str
+) -> None:
     found = choose_model(env={**env_without_models, variable: "secret-key"})
     assert (found.name, found.is_offline) == (model, False)
     assert variable in found.why
@@ -75,7 +77,7 @@ async def test_a_blank_variable_counts_as_not_set(env_without_models: dict[str, 
         assert choose_model(env={**env_without_models, variable: blank}).is_offline
 
 
-def test_offline_is_offline_however_it_is_written() -> None:
+def test_the_name_offline_is_case_insensitive() -> None:
     assert choose_model("Offline").is_offline
 
 

@@ -56,7 +56,7 @@ async def collect(opts: ChatOptions, messages: Any, **kwargs: Any) -> list[Any]:
     return [item async for item in stream_loop(opts, messages, **kwargs)]
 
 
-async def test_a_question_with_two_rounds_of_tools() -> None:
+async def test_the_loop_runs_two_rounds_of_tools_before_the_answer() -> None:
     usage = ChatUsage(input_tokens=10, output_tokens=1, total_tokens=11, model="m", provider="p")
     script = [
         calls("add", x=1, y=2, usage=usage),

@@ -142,8 +142,8 @@ def test_control_characters_in_stored_text_are_escaped(cli: Cli, as_json: Json) 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["recall"], "pass either a topic"),
-        (["recall", "x", "--entity", "Lena"], "pass either a topic"),
+        (["recall"], "Pass either a topic"),
+        (["recall", "x", "--entity", "Lena"], "Pass either a topic"),
         (["recall", "x", "--at", "someday"], "'someday' is not a valid time"),
         (["timeline", "--from", "soon"], "'soon' is not a valid time"),
         (["timeline", "--from", "2026-05", "--to", "2026-03"], "is later than --to"),

@@ -41,7 +41,7 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
 
 NOT_REMOTE = {
     "Memory.replay",  # may take hours: an admin queues it with POST /ai-admin/replay
-    "Admin.export_stream",  # a server sends a file or the whole
+    "Admin.export_stream",  # the client gets an export as a file or as a dict
     "EventFeed.read",
     "EventFeed.latest",
     "Jobs.start",
@@ -59,19 +59,19 @@ NOT_REMOTE = {
 """Methods that only make sense in process, or exist in another form."""
 
 LOCAL_ARGUMENTS = {
-    "count_tokens",  # a function
+    "count_tokens",  # a function cannot be sent
     "on_progress",
-    "tenant_id",  # the credential says which
+    "tenant_id",  # the credential determines the tenant and the app
     "app_id",
 }
 
-WHERE_MORE = {
+ADDITIONAL_METHODS = {
     "Memory": {"get_job", "retry_job", "cancel_job", "follow_job"},
     "Agents": {"respond", "respond_stream", "sessions"},
 }
 
 
-HERE_AT_ONCE = {"Agents.list", "Agents.get"}
+SYNCHRONOUS_IN_PROCESS = {"Agents.list", "Agents.get"}
 """Methods that are synchronous in process, but not on the client."""
 
 NOT_REMOTE_ATTRIBUTES = {
@@ -111,12 +111,12 @@ def test_methods_are_async_on_both_sides(local: type[Any], remote: type[Any]) ->
     for name, method in public_methods(local).items():
         if name not in remote_methods:
             continue
-        expected_style = "awaited" if f"{local.__name__}.{name}" in HERE_AT_ONCE else call_style(method)
+        expected_style = "awaited" if f"{local.__name__}.{name}" in SYNCHRONOUS_IN_PROCESS else call_style(method)
         assert (name, call_style(remote_methods[name])) == (name, expected_style)
 
 
 def call_style(method: Any) -> str:
-    """How a method returns its result: awaitable, async iterator or value."""
+    """Return how a method returns its result: `awaited`, `iterated` or `value`."""
     if inspect.iscoroutinefunction(method):
         return "awaited"
     returned = str(inspect.signature(method).return_annotation)
@@ -138,4 +138,4 @@ async def test_attributes_exist_on_the_client() -> None:
 @pytest.mark.parametrize(("local", "remote"), PAIRS, ids=lambda kind: kind.__name__)
 def test_additional_client_methods_are_known(local: type[Any], remote: type[Any]) -> None:
     added = public_methods(remote).keys() - public_methods(local).keys()
-    assert added <= WHERE_MORE.get(local.__name__, set())
+    assert added <= ADDITIONAL_METHODS.get(local.__name__, set())

@@ -1,6 +1,6 @@
 """A sentence model of a few bytes for `OnnxEmbedder`: this module writes the ONNX file field by field.
 
-Every token's state is its row of a table, so that what the embedder makes of the states can be worked out on paper.
+The state of each token is its row of a table, so that a test can compute the expected vectors without the model.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def make_job(id: str, due_in: timedelta, attempts: int = 0, space: str = "ms_1")
 
 
 class FakeMemory:
-    """Memory whose jobs do not run, until the call number `ends` of `wait_for_extraction` finishes all of them."""
+    """A memory whose jobs stay queued until call number `ends` of `wait_for_extraction` finishes all of them."""
 
     def __init__(self, *jobs: Job, ends: int | None = None) -> None:
         self.jobs = list(jobs)

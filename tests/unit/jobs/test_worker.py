@@ -1,4 +1,4 @@
-"""A worker that follows events, at moments that are hard to hit."""
+"""Race conditions of the worker that follows events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tellback.jobs.worker import EmbeddedWorker
 
 
-async def test_the_worker_stops_if_cancelled_at_the_moment_it_becomes_urgent() -> None:
+async def test_the_worker_stops_if_it_is_cancelled_immediately_after_wake() -> None:
     async def changes() -> AsyncGenerator[None, None]:
         while True:
             yield

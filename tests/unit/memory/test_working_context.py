@@ -404,7 +404,7 @@ async def test_the_oldest_turns_are_dropped_first_then_the_weakest_hits() -> Non
     assert {hits for turns, hits in seen if not turns} == set(range(9))
 
 
-async def test_a_budget_that_is_just_enough_is_enough() -> None:
+async def test_a_context_of_exactly_the_budget_is_not_cut() -> None:
     fake_conversations, memory = (
         FakeConversations(make_turns("One", "Two"), summary="The summary."),
         FakeMemory(make_atom("Likes tea.")),
@@ -529,7 +529,7 @@ def materials(draw: st.DrawFn) -> tuple[FakeConversations, FakeMemory]:
     st.integers(0, 8),
     st.integers(0, 8),
 )
-async def test_the_budget_is_kept_or_only_required_sections_are_left(
+async def test_the_budget_is_respected_or_only_required_sections_are_left(
     material: tuple[FakeConversations, FakeMemory], budget: int, counter: Counter, template: str, turns: int, limit: int
 ) -> None:
     fake_conversations, memory = material
@@ -566,7 +566,7 @@ async def test_the_budget_is_kept_or_only_required_sections_are_left(
     st.sampled_from([None, len, lambda text: -(-len(text.encode(errors="replace")) // 4)]),
     st.sampled_from(["default", "xml", "messages"]),
 )
-async def test_the_budget_is_kept_for_the_messages_too(
+async def test_the_budget_is_also_respected_for_the_messages(
     material: tuple[FakeConversations, FakeMemory], budget: int, counter: Counter | None, template: str
 ) -> None:
     fake_conversations, memory = material

@@ -70,7 +70,7 @@ async def hostile_context(text: str, template: str) -> WorkingContext:
 @given(hostile_texts)
 async def test_no_text_can_start_a_line_or_forge_a_mark_of_the_default_block(text: str) -> None:
     block = (await hostile_context(text, "default")).context_block
-    assert block.count("⟦") == block.count("⟧") == 4, "two marks, named once before"
+    assert block.count("⟦") == block.count("⟧") == 4, "each of the two marks occurs twice: in the note and in its place"
     assert len(re.findall("^⟦", block, re.MULTILINE)) == 2
     assert not UNSEEN.search(block)
     record = block.partition("\n⟦record⟧\n")[2].removesuffix("⟦/record⟧")

@@ -106,7 +106,7 @@ def test_a_plain_id_never_equals_a_hashed_id(id: str) -> None:
     assert document_id(document_id(id)) == document_id(id) or not document_id(id)[0].isalnum()
 
 
-def test_a_session_recreated_after_a_deletion_has_a_new_life() -> None:
+def test_a_session_recreated_after_a_deletion_does_not_continue_the_deleted_one() -> None:
     document = make_layout().store_turn(SessionEntry("web-42"), SessionData("web-42"), [], 1_000)
     recreated = make_layout().store_turn(
         SessionEntry("web-42", deleted=True, life=document.life, last=7), SessionData("web-42"), [], 1_000

@@ -433,7 +433,7 @@ async def test_without_a_provider_there_are_no_spans(provider: Any) -> None:
         with telemetry.turn_span("conv_1") as turn, telemetry.recall_span("BY_TOPIC", "space_1"):
             turn.set_outcome("completed", text="Hi")
             assert trace.get_current_span() is trace.INVALID_SPAN
-        assert telemetry.turn_span() is turn, "one that does nothing is shared"
+        assert telemetry.turn_span() is turn, "all turns share one inactive span"
     finally:
         telemetry.configure()
 

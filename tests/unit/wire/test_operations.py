@@ -1,4 +1,4 @@
-"""Derivations from an entry of the operation table: the request's model, the client's request, the description."""
+"""The operation table determines the request model, the request of the client and the description."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_invalid_arguments_raise_before_a_request() -> None:
         encode("create_space", twice=True)
 
 
-def test_only_the_requested_thing_becomes_none_if_not_found() -> None:
+def test_only_a_missing_requested_object_becomes_none() -> None:
     by_name = OPERATIONS["find_entity_by_name"]
     assert by_name.is_missing(NotFoundError("entity", "Ana"))
     assert not by_name.is_missing(NotFoundError("space", SPACE))

@@ -46,7 +46,7 @@ async def collect_into(seen: list[Any], model: ProviderModel, *args: Any) -> Non
         seen.append(delta)  # noqa: PERF401 - deltas before a failure must stay in the list
 
 
-async def test_a_plain_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_reply_is_read_without_streaming(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(vendor.response("Hello!"))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi", system="Be brief.")
@@ -63,7 +63,7 @@ async def test_a_plain_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
     assert "Be brief." in str(wire.last.body)
 
 
-async def test_a_streamed_reply(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_a_reply_is_read_from_a_stream(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(sse_reply(*vendor.text_chunks("Hel", "", "lo!"), *vendor.final_chunks()))
     async with vendor.model(wire) as model:
         deltas = await collect(model, "Hi")
@@ -97,7 +97,7 @@ async def test_parallel_tool_calls_are_equal_with_and_without_streaming(vendor: 
     assert "".join(partial_inputs).replace(" ", "") == '{"x":1,"y":2}'
 
 
-async def test_a_complete_tool_turn_with_text_before_the_call(vendor: Vendor, wire: FakeHttpServer) -> None:
+async def test_text_before_a_tool_call_is_streamed_before_the_answer(vendor: Vendor, wire: FakeHttpServer) -> None:
     wire.reply_with(
         vendor.streamed_calls([("c1", "add", {"x": 17, "y": 25})], "Let me add."),
         sse_reply(*vendor.text_chunks("It is ", "42."), *vendor.final_chunks()),

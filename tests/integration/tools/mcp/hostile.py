@@ -1,6 +1,6 @@
 """A hand-written server that misbehaves as requested: `python hostile.py LOG [FAULT ...]`.
 
-Every message it gets is appended to the file DIARY, so that a test sees what the server saw.
+The server appends every message that it receives to the file LOG, so that a test can read them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def tool(name: Any, schema: Any = OBJECT, **kwargs: Any) -> dict[str, Any]:
 
 
 def chain(length: int) -> dict[str, Any]:
-    """Each step checks the next one twice."""
+    """Build a schema whose definitions each refer to the next one twice: checking it takes exponential time."""
     steps = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(length)}
     return {"type": "object", "$ref": "#/$defs/s0", "$defs": {**steps, f"s{length}": {}}}
 

@@ -28,7 +28,7 @@ from tests.unit.memory.extraction.factories import fact_output
 @pytest.mark.parametrize(
     "schema",
     [extraction_schema(["m1"], quotes=False), extraction_schema(["m1"], quotes=True), decisions_schema(3, 2)],
-    ids=["found", "with quotes", "judged"],
+    ids=["extraction", "extraction with quotes", "decisions"],
 )
 def test_the_schema_is_strict(schema: dict[str, Any]) -> None:
     Draft202012Validator.check_schema(schema)

@@ -459,7 +459,7 @@ def check(text: str, now: int) -> None:
 
 
 @given(st.text(), MOMENTS)
-def test_no_text_raises(text: str, now: int) -> None:
+def test_no_text_raises_an_error(text: str, now: int) -> None:
     check(text, now)
 
 
@@ -470,7 +470,7 @@ def test_no_mix_of_vocabulary_words_raises_or_returns_an_empty_span(text: str, n
 
 
 @given(st.text(alphabet="0123456789-/.\u2013'stndrh ", max_size=40), MOMENTS)
-def test_no_sequence_of_digits_raises(text: str, now: int) -> None:
+def test_no_sequence_of_digits_raises_an_error(text: str, now: int) -> None:
     check(text, now)
 
 

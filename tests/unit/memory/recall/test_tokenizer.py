@@ -62,7 +62,7 @@ def test_other_alphabets_keep_their_words() -> None:
     assert len(terms("मेरी बहन दिल्ली में रहती है")) == 6
 
 
-def test_words_have_features() -> None:
+def test_words_for_times_numbers_and_places_are_marked() -> None:
     assert [word.features & HAS_TIME for word in extract_words("yesterday river")] == [HAS_TIME, 0]
     assert extract_words("seven")[0].features & HAS_NUMBER
     assert extract_words("12th")[0].term == "12"

@@ -210,7 +210,7 @@ def test_the_number_of_tracked_addresses_is_limited(monkeypatch: pytest.MonkeyPa
     limit=st.none() | st.integers(1, 4),
     steps=st.lists(st.tuples(st.sampled_from(["key_1", "key_2"]), st.booleans()), max_size=60),
 )
-def test_the_concurrency_limit_holds_and_finished_requests_leave_no_state(
+def test_the_concurrency_limit_is_never_exceeded_and_finished_requests_leave_no_state(
     limit: int | None, steps: list[tuple[str, bool]]
 ) -> None:
     at_once, active = ConcurrencyLimiter(limit), {"key_1": 0, "key_2": 0}

@@ -76,7 +76,7 @@ async def test_a_store_with_a_valid_key_is_not_open_and_one_with_revoked_keys_is
             await check_options(replace(options, host=host))
 
 
-async def test_a_jwt_issuer_makes_the_server_closed(tmp_path: Path) -> None:
+async def test_a_server_with_a_jwt_issuer_is_not_open(tmp_path: Path) -> None:
     jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
     assert not (await check_options(ServeOptions(url=str(tmp_path / "tellback.db"), host="0.0.0.0", jwt=jwt))).open
 

@@ -58,12 +58,12 @@ def error_text(*arguments: str) -> str:
         (("--host", "no host"), "no host"),
     ],
 )
-def test_startup_errors_are_one_sentence(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
+def test_startup_errors_are_reported_in_one_sentence(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
     options = arguments if "--url" in arguments else ("--url", str(tmp_path / "a.db"), *arguments)
     assert expected in error_text(*options)
 
 
-def test_an_invalid_agent_and_a_port_in_use_are_one_sentence_each(tmp_path: Path) -> None:
+def test_an_invalid_agent_and_a_port_in_use_are_each_reported_in_one_sentence(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
     url = ("--url", str(tmp_path / "a.db"))

@@ -57,7 +57,7 @@ async def test_recall_returns_the_handles_result(tb: Tellback, rest: RestClient,
     assert [hit.atom.text for hit in timeline] == ["Ana has a boat.", "Ana sold the boat.", "Ana likes tea."]
 
 
-async def test_recall_can_be_narrowed(rest: RestClient, space: str) -> None:
+async def test_options_filter_and_limit_recall(rest: RestClient, space: str) -> None:
     path = f"/ai-memory/spaces/{space}"
     cases: list[tuple[str, dict[str, Any], list[str]]] = [
         ("recall-by-topic", {"query": "Ana", "categoryNames": ["taste"]}, ["Ana likes tea."]),
@@ -112,7 +112,7 @@ async def test_invalid_recall_requests_are_rejected(
     )
 
 
-async def test_the_working_context_is_the_handles_result(tb: Tellback, rest: RestClient, space: str) -> None:
+async def test_the_working_context_equals_the_handles_result(tb: Tellback, rest: RestClient, space: str) -> None:
     maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_turn(conversation.id, "Hello!", {"content": "Hi, what can I do?"})

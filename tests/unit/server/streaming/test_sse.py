@@ -23,7 +23,7 @@ WAIT_SECONDS = 10.0
 
 
 class Connection:
-    """A client that reads everything unless told otherwise, and can disconnect."""
+    """A client that can disconnect. It reads everything, and pauses while `can_take` is cleared."""
 
     def __init__(self) -> None:
         self.started: dict[str, Any] | None = None

@@ -130,7 +130,7 @@ async def test_a_dropped_plan_is_cancelled(space: Space) -> None:
     assert (await space.plan(make_window(5), same_job)).reconciliation.changes == ()
 
 
-async def test_a_later_plan_stays(space: Space) -> None:
+async def test_a_plan_stated_later_is_not_cancelled_by_an_older_conversation(space: Space) -> None:
     await space.learn_facts(job_fact("User works at Acme.", 1))
     await space.learn_facts(
         job_fact("User starts at Globex.", 7, value="Globex", valid_from=day(30), change=Change.CHANGED)

@@ -37,7 +37,7 @@ async def test_the_same_slot_value_in_other_words_is_cited(space: Space) -> None
     assert (plan.cited, plan.added) == (1, 0)
 
 
-async def test_the_same_extraction_changes_nothing_again(space: Space) -> None:
+async def test_planning_the_same_extraction_again_changes_nothing(space: Space) -> None:
     facts = [home_fact("Lisbon", 1), home_fact("Porto", 2, change=Change.CHANGED), make_fact("User has a cat.", 2)]
     await space.learn_facts(*facts)
     plan = await space.plan(make_window(1, 2), *facts)
@@ -128,7 +128,7 @@ async def test_an_earlier_value_is_placed_before_the_current_one(space: Space) -
     assert await space.texts_valid_at(day(9)) == ["User lives in Lisbon."]
 
 
-async def test_a_value_from_in_between_is_placed_in_between(space: Space) -> None:
+async def test_a_value_that_starts_between_two_atoms_is_placed_between_them(space: Space) -> None:
     await space.learn_facts(home_fact("Lisbon", 1))
     await space.learn_facts(home_fact("Porto", 9))
     await space.learn_facts(home_fact("Paris", 5, conversation_id="conv_0"), conversation_id="conv_0")

@@ -65,7 +65,7 @@ places = [ExtractedEntity(city, EntityType.PLACE, (city.upper(), "the city")) fo
 
 @settings(no_deadline, max_examples=40)
 @given(known_facts=extractions, new_facts=extractions, forgotten=st.sets(st.integers(0, 5)))
-def test_extracting_the_same_again_changes_nothing(
+def test_extracting_the_same_facts_again_changes_nothing(
     known_facts: list[ExtractedFact], new_facts: list[ExtractedFact], forgotten: set[int]
 ) -> None:
     async def run(space: Space) -> None:
