@@ -1,8 +1,8 @@
 """Tellback: conversational agents that remember.
 
-These are the names that most programs need; the rest is imported from its module: `tellback.agent`, `tellback.chat`,
-`tellback.memory`, `tellback.sessions`, `tellback.errors` … Names are loaded when first used, so `import tellback` costs
-next to nothing.
+These are the names that most programs need. Import other names from their modules: `tellback.agent`, `tellback.chat`,
+`tellback.memory`, `tellback.sessions`, `tellback.errors` … A name is loaded when it is first used, so `import tellback`
+is fast.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tellback.exports import lazy_exports
 
-if sys.version_info < (3, 11):  # noqa: UP036 - from a checkout; only an installer would refuse it
-    raise ImportError(f"Tellback needs Python 3.11 or later, and this is {sys.version.split()[0]}.")
+if sys.version_info < (3, 11):  # noqa: UP036 - installers check the version, but a checkout needs no installer
+    raise ImportError(f"Tellback needs Python 3.11 or later, but this is Python {sys.version.split()[0]}.")
 
 __version__ = "0.1.0"
 
@@ -61,7 +61,7 @@ _UNLISTED = {
     "tellback.types.access": "Scope",
     "tellback.types.conversations": "Event MessageData SessionData",
 }
-"""Names that programs still import from here; they belong to their modules."""
+"""Names that are importable from here for older programs. New programs import them from their modules."""
 
 if TYPE_CHECKING:
     from tellback.agent import END_ROUTE as END_ROUTE
@@ -147,6 +147,6 @@ if TYPE_CHECKING:
     from tellback.types.memory import RecallResult as RecallResult
     from tellback.types.memory import WorkingContext as WorkingContext
     from tellback.user import User as User
-else:  # a type checker would take any name for one of ours
+else:  # with `__getattr__`, a type checker would accept any name
     __all__, __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS, _UNLISTED)
     __all__ += ["__version__"]

@@ -32,7 +32,7 @@ from tellback.types.jsontext import dump_stored_json
 from tellback.validation import DatetimeLike
 
 FORMAT_VERSION = 1
-"""Increased when readers of older versions would misread an export."""
+"""Increased when a reader of the previous format would misread an export."""
 
 ExportProgressCallback = Callable[[int], Any]
 Record = dict[str, Any]
@@ -137,7 +137,7 @@ def resolve_format(to: str | PathLike[str] | BinaryIO, format: ExportFormat | No
 
 @asynccontextmanager
 async def atomic_write(path: Path) -> AsyncGenerator[BinaryIO, None]:
-    """Write a temporary file and move it to the path, so that readers never see a part of it."""
+    """Write a temporary file and move it to the path, so that readers never see an incomplete file."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -391,7 +391,7 @@ class Admin(Handle):
 
 
 async def follow_erasures(runtime: Runtime, has_cached_data: Callable[[], bool], forget: ForgetUsers) -> None:
-    """Remove cached data of users erased by other processes, until cancelled. Idle while nothing is cached."""
+    """Remove cached data of users erased by other processes, until cancelled. An empty cache causes no queries."""
     position = 0
     while True:
         await asyncio.sleep(ERASURE_POLL_SECONDS)

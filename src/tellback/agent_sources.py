@@ -60,7 +60,7 @@ def find_agents(source: str, tb: Tellback) -> list[AgentCandidate]:
     """Return the agents of a source: a spec file, a folder of spec files, or `module:attribute`.
 
     The attribute is an agent, a list of agents, or a function that returns either. The function may accept the
-    Tellback as its argument. It may return None if it registers specs there itself.
+    Tellback as its argument. It may return None if it registers specs in the Tellback itself.
     """
     path = Path(source)
     if path.exists() or path.suffix in SPEC_SUFFIXES:

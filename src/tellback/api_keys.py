@@ -33,7 +33,7 @@ _SECRET_PATTERN = re.compile(API_KEY_PREFIX + r"([0-9a-f]{28})_([A-Za-z0-9_-]{43
 
 MAX_CACHED_KEYS = 10_000
 MAX_CACHED_MISSES = 1_000
-"""Limits of the caches of keys and of unknown ids, which are separate so that unknown ids evict no keys."""
+"""Limits of the caches of keys and of unknown ids. The caches are separate, so that unknown ids do not evict keys."""
 
 KeyLoader = Callable[[str], Awaitable[StoredKey | None]]
 
@@ -199,7 +199,7 @@ class Keys(Handle):
         """Create a key. `expires_at` is a date or a duration from now; `rate_limit` is in requests per minute.
 
         A key of the role "user" belongs to `user_id`. A key of the role "app" may act for any user of its tenant and
-        app. A key of the role "admin" may also use operations on all of them.
+        app. A key of the role "admin" may also use operations on all users of the app.
         """
         now = self._clock()
         id, secret, digest = generate_secret()
@@ -260,7 +260,7 @@ class Keys(Handle):
 
 
 class AppKeys:
-    """The API keys of one tenant and app; keys of others do not exist for it."""
+    """The API keys of one tenant and app. Keys of other apps are not found."""
 
     def __init__(self, keys: Keys, tenant_id: str, app_id: str) -> None:
         self._keys = keys

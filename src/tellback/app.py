@@ -62,7 +62,7 @@ class Tellback(Handle):
       facts; without a model, messages are stored verbatim.
     - `worker`: whether this process runs jobs; a `WorkerOptions` configures how. False leaves jobs to other processes.
     - `summary_every`: refresh the rolling summary after this many turns, in the background (None: never).
-    - `close_stale_after`: close conversations without messages for this long. `patterns`: how recurring episodes are
+    - `close_stale_after`: close conversations without activity for this long. `patterns`: how recurring episodes are
       searched (None: not at all).
     - `memory_bytes`: the limit of the cache of users' memories. Spaces with more than `memory_atoms` atoms are searched
       in PostgreSQL instead of in this process.
@@ -211,7 +211,7 @@ class Tellback(Handle):
         return self._specs.register(spec, tools, replace=replace)
 
     async def warm_up(self) -> None:
-        """Load the embedder and a local model now, so that the first turn is as fast as later ones. For servers."""
+        """Load the embedder and a local model now, so that the first turn is as fast as later ones. Used by servers."""
         await load_model(self.model)
         await self._memory.warm_up()
 
@@ -234,7 +234,7 @@ class Tellback(Handle):
         return await self._memory.embedding.backfill_all(count, forget_others=forget_others)
 
     async def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
-        """Close the open conversations of all users that have no message newer than `older_than`. For schedulers."""
+        """Close all users' open conversations that had no activity for `older_than` (a timedelta, or seconds)."""
         return await close_stale(self._runtime, None, older_than)
 
     async def replay(
@@ -298,7 +298,7 @@ class Tellback(Handle):
         return await total_usage(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
 
     def _schedules(self) -> list[Schedule]:
-        """Return the periodic tasks. Only one process runs each at a time."""
+        """Return the periodic tasks. Each task runs in only one process at a time."""
         stale_after = self._close_stale_after
         schedules = [
             Schedule("close due", STALE_CHECK_SECONDS, self._close_due),

@@ -1,6 +1,6 @@
 """Chat backends: the model with the user's memory, an agent from a spec, or an agent with routes.
 
-`tellback chat` and the console's chat page use these backends. All of them yield the same values.
+`tellback chat` and the console's chat page use these backends. All of them yield the same types of items.
 """
 
 from __future__ import annotations

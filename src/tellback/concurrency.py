@@ -56,7 +56,7 @@ async def finish_in_thread(
 class BackgroundTasks:
     """The background tasks of this process, such as refreshing summaries.
 
-    A failure is logged. The work is done by a later task.
+    A failed task is logged, but not repeated: a later task does the same work.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class BackgroundTasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def drain(self) -> None:
-        """Wait until no task is left. For tests and scripts."""
+        """Wait until no task is left. Tests and scripts use this."""
         while self._tasks:
             await self.wait()
 
@@ -121,7 +121,7 @@ def run_in_context(context: Context, awaitable: Awaitable[T]) -> Generator[Any, 
 
 
 async def iterate_in_context(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Iterate over a generator whose code runs in a copy of the context of the first request.
+    """Iterate over a generator, whose code runs in a copy of the context in which the iteration starts.
 
     An item that is ready without waiting costs little more than a call.
 

@@ -50,8 +50,8 @@ _SAMPLE_CONVERSATIONS = (
         datetime(2025, 9, 14, 9, 5, tzinfo=UTC),
         "Dinner with Ana",
         (
-            ("My sister Ana visits next week, and she is allergic to nuts.", "I will keep that in mind."),
-            ("I'm vegetarian since the summer, so no fish either.", "Noted: no fish, no nuts."),
+            ("My sister Ana visits next week, and she is allergic to nuts.", "I will remember that."),
+            ("I've been vegetarian since the summer, so no fish either.", "Noted: no fish, no nuts."),
         ),
     ),
     (

@@ -20,7 +20,7 @@ def names_by_module(exports: Mapping[str, str]) -> dict[str, str]:
 def lazy_exports(
     package: str, exports: Mapping[str, str], unlisted: Mapping[str, str] | None = None
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__all__`, `__getattr__` and `__dir__` of a package. `unlisted` names can be imported too."""
+    """Return `__all__`, `__getattr__` and `__dir__` of a package. `unlisted` names are importable, but not listed."""
     modules, hidden = names_by_module(exports), names_by_module(unlisted or {})
 
     def load(name: str) -> Any:

@@ -1,7 +1,8 @@
 """The request of the current turn, for tools: session, sender and extras.
 
-The turn engine binds it before it calls the model. Only code can bind it, so a tool can trust the user id in it, which
-it could not trust in an argument that the model wrote. It is a context variable: concurrent turns do not share it.
+The turn engine binds it before it calls the model. The model cannot change it. A tool can therefore trust the user id
+in it, but not a user id in its arguments, which the model writes. It is stored in a context variable, so concurrent
+turns do not share it.
 
 >>> from tellback.types.conversations import Identity, Session
 >>> with bind(Session("web-42"), Identity("maya"), {"plan": "pro"}):
@@ -99,6 +100,6 @@ def bind(
     conversation_id: str | None = None,
     message_id: str | None = None,
 ) -> Iterator[None]:
-    """Bind a request for the block and for tasks started in it. Turns do this; use it in tests of your tools."""
+    """Bind a request for the block and for tasks started in it. The turn engine does this. Use it in tests of tools."""
     with bind_request(Request(session, sender, extras or {}, conversation_id, message_id)):
         yield

@@ -35,7 +35,7 @@ def load_yaml(text: str, *, depth: int, values: int) -> Any:
 
 
 def _build_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """Resolve plain scalars without dates (JSON has none) and without base-60 numbers (quadratic time)."""
+    """Return resolvers of plain scalars without dates (JSON has none) and base-60 numbers (quadratic time)."""
     replacements = {f"{_TAG}int": _INT, f"{_TAG}float": _FLOAT}
     dropped = (f"{_TAG}timestamp", f"{_TAG}merge")
     return {

@@ -1,7 +1,7 @@
 """OpenTelemetry spans of turns, model calls, tools, recall, embeddings and jobs.
 
 No spans are created and nothing is imported until the application sets a tracer provider. Spans contain message text
-only after `configure(capture_content=True)`, and never contain user ids. Names follow OpenTelemetry's semantic
+only if `configure` or the environment turns this on, and never contain user ids. Names follow OpenTelemetry's semantic
 conventions for generative AI; other names begin with `tellback.`. Every package may import this module.
 """
 
@@ -91,7 +91,7 @@ _source = _TracerSource()
 
 
 def configure(*, tracer_provider: TracerProvider | None = None, capture_content: bool | None = None) -> None:
-    """Configure the spans. An argument that is not passed has its default again.
+    """Configure the spans. An argument that is not passed is reset to its default.
 
     - `tracer_provider`: by default the global one of OpenTelemetry. Without any provider, no spans are created.
     - `capture_content`: whether spans contain messages, arguments and results of tools, and error texts. By default the
@@ -117,7 +117,7 @@ def tracer() -> Tracer | None:
     if _TRACE_MODULE not in sys.modules:
         return None
     trace: Any = sys.modules[_TRACE_MODULE]
-    # The public function reads the environment, which is too slow for a disabled span.
+    # `get_tracer_provider` reads the environment, which is too slow if no spans are created.
     if _source.is_idle and getattr(trace, "_TRACER_PROVIDER", trace) is None:
         return None
     return _resolve_tracer(trace)
@@ -157,7 +157,7 @@ def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, A
 
 
 class BaseSpan:
-    """A span that ends once. Calls after its end, or while spans are off, are ignored.
+    """A span that ends once. Calls after its end, or without a tracer provider, are ignored.
 
     In a `with` statement it ends with the block and records the error that the block raises.
     """
@@ -169,7 +169,7 @@ class BaseSpan:
 
     @classmethod
     def start(cls, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Self:
-        """Start a span if spans are on."""
+        """Start a span, if spans are created at all."""
         active_tracer = tracer()
         return cls(None if active_tracer is None else _start_span(active_tracer, name, kind, attributes, is_root))
 
@@ -443,7 +443,7 @@ def model_span(
 def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
     """Return a span of a tool call for a `with` block.
 
-    The name of an unknown tool was invented by the model, so it counts as content.
+    The model invented the name of an unknown tool, so the name counts as message text.
 
     >>> with tool_span(ToolCall("call_1", "add")) as span:
     ...     pass

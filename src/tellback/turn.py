@@ -110,12 +110,12 @@ class TurnInput:
     - `payload` contains the client's `session_id` and `message_id`, which are part of every event of the reply.
     - `recall_opts` are `limit`, `min_score`, the memory `space` by name or `space_id`, and other arguments of
       `working_context.build`. `memory_heading` is the heading above the recalled memories.
-    - `persist_user=False` and `persist_assistant=False` turn off storing, `bind_tool_ctx=False` turns off
-      `tellback.request` for tools. `ctx_extras` are its extras.
+    - `persist_user=False` and `persist_assistant=False` turn off storing. `ctx_extras` are the extras that tools find
+      in `tellback.request`; `bind_tool_ctx=False` turns off `tellback.request` for tools.
     - `user_source` and `user_metadata` are stored with the user's message, `assistant_source` and `assistant_metadata`
       with the reply. The source is the agent's name by default.
-    - `fallback_text` is the reply without calling a model, for example when there is no API key. `system_override` is
-      the whole system prompt; nothing is recalled then.
+    - `fallback_text` is the reply, without a call of a model, for example when there is no API key.
+      `system_override` is the whole system prompt; nothing is recalled then.
     - `approvals`, instead of a text, approves or denies the calls in `result.pending` of the session's conversation.
 
     >>> TurnInput(Session("web-42"), Identity("maya"), "Hi!", recall_opts={"limit": 3}).text

@@ -46,7 +46,7 @@ class User(Handle):
     - `memory`: spaces, atoms, entities, recall and bindings.
     - `working_context`: builds the part of a prompt that comes from memory and recent messages.
     - `agents`: runs registered agents.
-    - `admin`: exports, erases and counts the user's data.
+    - `admin`: exports and erases the user's data, and lists the usage of models.
 
     >>> import asyncio
     >>> from tellback import Tellback

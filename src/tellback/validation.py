@@ -29,7 +29,7 @@ TITLE_LENGTH = 1_000
 KEY_LENGTH = 500
 METADATA_BYTES = 16_384
 QUERY_LENGTH = 4_000
-"""How many characters of a user's message are used as a recall query: a pasted document has no topic."""
+"""How many characters of a user's message are used as a recall query. A whole document gives poor results."""
 CONTENT_LENGTH = 20_000_000
 MAX_TEXT_LENGTH = 50_000
 MAX_NAME_LENGTH = 500
@@ -49,7 +49,7 @@ def _error(label: str, expected: str, value: Any) -> InvalidArgumentError:
 
 
 def validate_scope_id(label: str, value: Any) -> str:
-    """Validate the id of a tenant, app or user. "*" is reserved: in bindings it means every user."""
+    """Validate the id of a tenant, app or user. "*" is reserved, because it means every user in a binding."""
     checked = validate_name(label, value)
     if checked == "*":
         raise InvalidArgumentError(f"{label} cannot be '*': in bindings it means every user.")
@@ -91,7 +91,7 @@ def validate_memory_text(value: Any) -> str:
 
 
 def validate_query(label: str, value: Any) -> str:
-    """Validate a recall query; cut it at the length of the longest atom."""
+    """Validate a recall query; cut it to the maximum length of an atom."""
     return validate_text(label, value)[:MAX_TEXT_LENGTH].replace("\x00", " ").encode(errors="replace").decode()
 
 

@@ -31,7 +31,7 @@ class ConsoleUI:
         from nicegui import app as nicegui_app
         from nicegui import ui
 
-        from tellback.console import pages  # they register themselves
+        from tellback.console import pages  # the import registers the pages
 
         assert pages
         nicegui_app.add_exception_handler(404, _not_found)
@@ -59,7 +59,7 @@ def create_console_ui() -> ConsoleUI:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    """Answer 404. NiceGUI would create a page and hold it in memory for a minute, even for unauthenticated requests."""
+    """Respond with 404. NiceGUI would create a page and keep it in memory for a minute, even without authentication."""
     if not accepts_html(request.scope):
         return await on_http_error(request, error)
     home = escape(f"{request.scope.get('root_path', '')}/")

@@ -25,11 +25,11 @@ Change = Callable[[str], Awaitable[Atom]]
 KIND_LABELS = {
     CategoryKind.FACT: "Fact: true until it changes",
     CategoryKind.PREFERENCE: "Preference: a like or dislike",
-    CategoryKind.RULE: "Rule: always to be followed",
+    CategoryKind.RULE: "Rule: must always be followed",
     CategoryKind.INTENTION: "Intention: a plan",
     CategoryKind.EPISODE: "Episode: something that happened",
 }
-"""The kinds that a user can choose. Patterns are only found by Tellback."""
+"""The kinds that a user can choose. Only Tellback creates patterns."""
 
 MAX_HISTORY_LENGTH = 50
 
@@ -122,7 +122,7 @@ def show_sources(ctx: PageContext, atom: Atom) -> None:
 
 
 def show_score(hit: RecallHit) -> None:
-    """Show the score of a search result and the factors that add up to it."""
+    """Show the score of a search result, and the points of each factor."""
     with widgets.box("line"):
         with widgets.box("meter").props("aria-hidden=true"):
             widgets.box().style(f"width: {hit.score:.0%}")
@@ -238,7 +238,7 @@ class AtomForm:
         }
 
     def add_buttons(self, dialog: ui.dialog, label: str, on_save: Callable[..., Any]) -> None:
-        """Add the buttons. Enter in a single-line field and Ctrl+Enter in the text save too."""
+        """Add the buttons. Pressing Enter in a single-line field, or Ctrl+Enter in the text, also saves."""
         for field in (self.category, self.since):
             field.on("keydown.enter", on_save)
         self.text.on("keydown.ctrl.enter", on_save)

@@ -108,7 +108,7 @@ class PageContext:
         return f".{path}" + (f"?{urlencode(present)}" if present else "")
 
     def error_text(self, error: TellbackError) -> str:
-        """Return the message of an error. Admins see all of it; other callers see what the REST API would return."""
+        """Return the message of an error. Admins see the whole text; others see what the REST API would return."""
         if not self.caller.is_admin:
             return public_message(error)
         advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)

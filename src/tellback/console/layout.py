@@ -21,7 +21,7 @@ CREDENTIAL_CHECK_SECONDS = 20.0
 """How often an open page checks that its credential is still valid."""
 RESPONSE_TIMEOUT = 15.0
 
-NAVIGATION = (  # path, title and icon
+NAVIGATION = (  # of each page: path, title and icon
     ("/", "Chat", "chat"),
     ("/conversations", "Conversations", "forum"),
     ("/memory", "Memory", "psychology"),
@@ -47,7 +47,7 @@ def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
         async def handle_request(request: Request) -> None:
             ctx = PageContext.from_request(request)
             _build_layout(ctx, path, title, request.cookies.get(THEME_COOKIE))
-            with widgets.box("main").props("id=content tabindex=-1"):  # Quasar has put <main> around it
+            with widgets.box("main").props("id=content tabindex=-1"):  # Quasar has already added <main>
                 if ctx.user_id is None:
                     _show_user_prompt(ctx, path)
                     return

@@ -1,7 +1,7 @@
 """Messages on a page: stored ones and replies while they stream, with their Markdown and tool calls.
 
-Markdown is parsed into values and drawn as text elements. No HTML of the author reaches the page, and links are `http`
-or `https` only. `ui.markdown` would send HTML for the browser to sanitise. markdown-it-py needs 0.7 s for 50,000
+Markdown is parsed into values and drawn as text elements. HTML in a message is shown as text, and links are `http` or
+`https` only. `ui.markdown` would send HTML for the browser to sanitise. markdown-it-py needs 0.7 s for 50,000
 brackets (this parser: 9 ms) and drops text that is nested 20 levels deep.
 """
 

@@ -227,7 +227,7 @@ def parse_day_end(day: str | None) -> datetime | None:
 
 
 def format_date(moment: datetime) -> str:
-    """Format the UTC date of a moment.
+    """Format the date of a datetime in UTC.
 
     >>> format_date(datetime(2026, 3, 1, tzinfo=UTC))
     '1 Mar 2026'
@@ -237,7 +237,7 @@ def format_date(moment: datetime) -> str:
 
 
 def format_datetime(at: datetime | None) -> str | None:
-    """Format a moment in UTC."""
+    """Format a datetime in UTC."""
     return None if at is None else f"{format_date(at)}, {at.astimezone(UTC):%H:%M} UTC"
 
 

@@ -45,7 +45,7 @@ _TELEMETRY_OFF: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_sp
 
 
 def add_cors(app: FastAPI, settings: ServerSettings) -> None:
-    """Allow pages of `cors_origins` to call the API. Add it after `AuthMiddleware`, so that it wraps it."""
+    """Allow pages of `cors_origins` to call the API. Call this after adding `AuthMiddleware`, so that CORS wraps it."""
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -75,7 +75,7 @@ _JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.InvalidSignatureError, "The token's signature is invalid."),
 )
 _UNREADABLE_TOKEN = "The token cannot be parsed."
-_UNNAMED_KEY = "The token has no key id (kid), and its issuer has no single key for its algorithm."
+_UNNAMED_KEY = "The token has no key id (kid), and its issuer does not have exactly one key for its algorithm."
 _UNKNOWN_KEY = "The issuer has no key with the token's key id (kid) and algorithm."
 
 
@@ -241,7 +241,7 @@ class IssuerKeys:
                 loaded = await self._load()
             self._keys, self._fetched_at = parse_jwks(loaded), started
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:  # TimeoutError is an OSError
-            fallback = "keeping the old ones" if self._keys else "there are no others"
+            fallback = "keeping the old ones" if self._keys else "so no token can be verified"
             log.warning("Could not fetch the JWT issuer's keys, %s: %r", fallback, error)
         finally:
             self._fetch_task = None
@@ -266,7 +266,7 @@ def _parse_key(jwk: object) -> VerifyingKey | None:
         return None
     if operations is not None and not (isinstance(operations, list) and "verify" in operations):
         return None
-    if "d" in jwk:  # a published private key protects nothing
+    if "d" in jwk:  # a private key: anyone who has read it can sign tokens
         return None
     try:
         key = jwt.PyJWK(dict(jwk), algorithms[0]).key
@@ -276,7 +276,7 @@ def _parse_key(jwk: object) -> VerifyingKey | None:
         TypeError,
         KeyError,
         AttributeError,
-    ):  # AttributeError: not a string
+    ):  # AttributeError: a value is not a string
         return None
     if isinstance(key, RSAPublicKey) and key.key_size < MIN_RSA_BITS:
         return None
@@ -284,7 +284,7 @@ def _parse_key(jwk: object) -> VerifyingKey | None:
 
 
 def _key_algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the algorithms a key may verify: those of its type, or only the declared one. Symmetric keys have none."""
+    """Return the algorithms a key may verify: those of its type, or only the declared one; none for symmetric keys."""
     kind, curve, declared = jwk.get("kty"), jwk.get("crv"), jwk.get("alg")
     candidates: tuple[str, ...] = ()
     if kind == "RSA":
@@ -297,7 +297,7 @@ def _key_algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def fetch_jwks(url: str, seconds: float = FETCH_TIMEOUT, max_bytes: int = MAX_JWKS_BYTES) -> Mapping[str, Any]:
-    """Fetch a JSON object within limits of time and size, following no redirects. Blocks."""
+    """Fetch a JSON object within limits of time and size, following no redirects. This call blocks."""
     deadline = time.monotonic() + seconds
     request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "tellback"})
     chunks, size = [], 0

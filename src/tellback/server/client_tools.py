@@ -23,7 +23,7 @@ MAX_SCHEMA_CHARACTERS = 65_536
 """Limit on the total size of all tool schemas of a request."""
 
 MAX_LOOKBACK = 500
-"""How many messages back an already answered call is searched."""
+"""The number of recent messages in which an already answered call is searched."""
 
 
 def validate_schemas(named_schemas: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
@@ -50,8 +50,8 @@ def validate_schemas(named_schemas: Iterable[tuple[str, Mapping[str, Any]]]) -> 
 def build_client_tools(descriptions: Sequence[ToolIn], results: Mapping[str, ToolResult] | None = None) -> list[Tool]:
     """Build tools that return the results that the client has posted.
 
-    Their arguments are not validated: the client runs the calls. Their schemas are, within size limits and without
-    compiling their patterns, so that a costly pattern does no harm.
+    The arguments of calls are not validated, because the client runs the calls. The schemas are validated within size
+    limits. Patterns in them are not compiled, because a client could send a pattern that takes too long.
     """
     validate_schemas((tool.name, tool.parameters) for tool in descriptions)
     results_by_call = results or {}
@@ -111,7 +111,7 @@ class TurnContinuation:
         return {**self._decisions, **dict.fromkeys(self._results, True)} if self.is_present else None
 
     async def validate(self, user: User, conversation_id: str) -> None:
-        """Raise for results and decisions that fit no call, before anything is stored."""
+        """Raise for results and decisions that do not match a call. Run this before anything is stored."""
         if not self.is_present:
             return
         calls_by_id = {call.id: call for call in await user.conversations.pending(conversation_id)}
@@ -175,7 +175,7 @@ async def validate_decisions(user: User, conversation_id: str | None, ids: set[s
 
 
 async def find_answered_calls(user: User, conversation_id: str, ids: set[str]) -> dict[str, ToolCall]:
-    """Return calls that are no longer pending. Those of the last reply may be sent again if the turn was cut off."""
+    """Return calls that are no longer pending. Those of the last reply may be sent again after an interrupted turn."""
     found: dict[str, ToolCall] = {}
     last: frozenset[str] = frozenset()
     if await user.conversations.get(conversation_id) is None:

@@ -32,7 +32,7 @@ LEASES = {"stored": timedelta(minutes=2), "turn": timedelta(minutes=15)}
 
 NOT_STORED: dict[str, Any] = {"x-idempotency": "none"}
 LONG_RUNNING: dict[str, Any] = {"x-idempotency": "turn"}
-"""Values of `openapi_extra`: responses of the route are not stored; the route waits for a model."""
+"""Values of `openapi_extra`: for routes whose responses are not stored, and for routes that wait for a model."""
 
 KEY_PARAMETER: dict[str, Any] = {
     "name": KEY_HEADER,
@@ -81,7 +81,7 @@ async def run_once(request: Request, handle: RequestHandler, lease: timedelta) -
     try:
         response = await handle(request)
     except BaseException as error:
-        # Keep the key if the work may have been done. A turn's key is released: a retry stores its message once only.
+        # Keep the key if the work may have been done. A turn's key is always released: a retry stores no message twice.
         if lease == LEASES["turn"] or not _may_have_succeeded(error):
             await asyncio.shield(claim.abandon(started))
         raise

@@ -42,7 +42,7 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
 
 
 class ShutdownSignal:
-    """Whether the server is shutting down. Event streams then end, running turns finish, and no new stream starts.
+    """Signals that the server is shutting down: event streams end, running turns finish, new turns and streams fail.
 
     >>> stopping = ShutdownSignal()
     >>> unsubscribe = stopping.subscribe(lambda: print("stopping"))

@@ -25,7 +25,7 @@ MCP_PATH = "/mcp"
 
 
 def add_mcp(app: FastAPI, settings: ServerSettings) -> McpEndpoint | None:
-    """Serve MCP if its extra is installed. The endpoint returned must be `running()` while requests are served."""
+    """Add `/mcp` if the extra is installed. Return the endpoint; enter `running()` while the app serves requests."""
     if find_spec("mcp") is None:
         return None
     endpoint = McpEndpoint(settings)

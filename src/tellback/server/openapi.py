@@ -98,12 +98,12 @@ TAGS = [
     {"name": "conversations", "description": "The log of messages, stored verbatim, and its rolling summary."},
     {"name": "turns", "description": "Send a message and get the model's answer, whole or as server-sent events."},
     {"name": "memory", "description": "Spaces, atoms (remembered facts) and entities; store, search and correct them."},
-    {"name": "bindings", "description": "Rules: which conversations become memories of which spaces."},
+    {"name": "bindings", "description": "Rules: which conversations are extracted, and into which spaces."},
     {"name": "jobs", "description": "Extraction jobs, which turn conversations into memories."},
     {"name": "working context", "description": "The context for a model's answer, within a token budget."},
     {"name": "agents", "description": "Agents from JSON specs, and agents with routes and sessions."},
     {"name": "events", "description": "A stream of changes to a user's data."},
-    {"name": "admin", "description": "Export and erase a user's data, usage, API keys and maintenance."},
+    {"name": "admin", "description": "Export and erasure of a user's data, usage, API keys, and maintenance."},
     {"name": "openai", "description": "An API compatible with OpenAI's chat completions, with memory."},
     {"name": "operations", "description": "Health and metrics, for operators of the server."},
 ]
@@ -400,7 +400,7 @@ class _OperationCompleter:
             if self._accepts_key:
                 responses.setdefault("409", {"description": _IN_PROGRESS})
         if self._is_openai:
-            responses.pop("422", None)  # FastAPI adds it, but here the status is 400
+            responses.pop("422", None)  # FastAPI adds it, but `/v1` responds with 400
         for status in list(responses):
             if int(status) < 400:
                 self._complete_success(responses[status])

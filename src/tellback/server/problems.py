@@ -66,7 +66,7 @@ def problem_response(
         "requestId": request_id,
         **more,
     }
-    # ASCII-escaped, because the quoted request may contain lone surrogates, which UTF-8 cannot encode.
+    # Escaped as ASCII: texts quoted from the request may contain lone surrogates, which UTF-8 cannot encode.
     return Response(json.dumps(body, default=str).encode(), status, headers, MEDIA_TYPE)
 
 

@@ -32,7 +32,7 @@ def validate_size(document: Any, text_length: int, is_attachment: Callable[[str,
     """Raise for a body with too many values, a text that is too long (attachments excepted), or an infinite number."""
     for name, value in iter_values(document, MAX_VALUES):
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidArgumentError(f"{name or 'A number'} is too large for a number.")
+            raise InvalidArgumentError(f"{name or 'A number'} is too large for a floating-point number.")
         if isinstance(value, str) and len(value) > text_length and not is_attachment(name, value):
             message = f"{name or 'A text'} has {len(value)} characters; at most {text_length} are allowed."
             raise RequestTooLargeError(message)

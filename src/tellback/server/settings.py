@@ -59,7 +59,7 @@ def host_name(host: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def is_loopback(name: str) -> bool:
-    """Whether a name or an address is this machine's own, seen from itself.
+    """Whether a host name or an address is a loopback one, which means this machine.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("127.0.0.1.example.com")
     (True, True, True, False)
@@ -103,7 +103,7 @@ class HostPolicy:
         if not is_loopback(name) or any(each in headers for each in _PROXY_HEADERS):
             raise NotAllowedError(
                 "This server has no credentials and accepts only requests from its own machine, as http://localhost or"
-                " http://127.0.0.1. Create credentials with `tellback keys create` to reach it in another way."
+                " http://127.0.0.1. Create credentials with `tellback keys create` to allow other requests."
             )
         # Clients of a Unix socket have no address; they are on this machine.
         if client is not None and not is_loopback(client[0]):
@@ -174,9 +174,9 @@ class ServerSettings:
     in failed authentication attempts per minute, per client address and process. `concurrency` is the number of
     simultaneous requests and streams per credential and process. None means no limit. `allowed_hosts` are the accepted
     host names (`"*.example.com"` allows all subdomains); empty allows any. Sizes are in bytes, `text_length` in
-    characters. A comment keeps streams alive every `heartbeat_seconds`. Clients that read nothing for
-    `stalled_seconds`, or whose body does not arrive within `body_seconds`, are disconnected. On shutdown, turns have
-    `shutdown_seconds` to finish. `metrics_token` lets Prometheus read `/metrics` from another machine.
+    characters. Streams send a comment every `heartbeat_seconds`, which keeps the connection open. Clients that read
+    nothing for `stalled_seconds`, or whose body does not arrive within `body_seconds`, are disconnected. On shutdown,
+    turns have `shutdown_seconds` to finish. `metrics_token` lets Prometheus read `/metrics` from another machine.
     """
 
     open: bool = False
@@ -199,7 +199,7 @@ class ServerSettings:
     stalled_seconds: float = 60.0
     body_seconds: float = 30.0
     shutdown_seconds: float = _setting(30.0, "Seconds that turns may take to finish on shutdown.", min=0, max=3_600)
-    metrics_token: str | None = _setting(None, "The token for /metrics; better set in the environment.", repr=False)
+    metrics_token: str | None = _setting(None, "The token for /metrics; the environment variable is safer.", repr=False)
 
     def __post_init__(self) -> None:
         for origin in self.cors_origins:
@@ -230,7 +230,7 @@ def _validate_origin(origin: str) -> None:
 
 
 def _validate_jwks_url(url: str) -> None:
-    """Raise for URLs that are not https (or loopback): who can change keys in transit can sign for anyone."""
+    """Raise for URLs that are not https (or loopback): if keys are replaced in transit, anyone could sign tokens."""
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return
@@ -243,7 +243,7 @@ class ServeOptions(ServerSettings):
     """Options of `tellback serve`: the settings of the app and of its processes.
 
     `agents` are files, folders, or `module:attribute`. `trust_proxy` are addresses of proxies whose forwarding headers
-    are trusted. `web_uis` build web pages. `check_options` sets `open`; do not pass it.
+    are trusted. `web_uis` are functions that create the web UIs. `check_options` sets `open`; do not pass it.
     """
 
     url: str = _setting("tellback.db", "The store: a file, or postgresql://…", repr=False)
@@ -253,7 +253,7 @@ class ServeOptions(ServerSettings):
     model: str | None = _setting(None, "The default model; if unset, the best one available.")
     agents: tuple[str, ...] = _setting((), "Agents: a file, a folder, or module:attribute for those with routes.")
     extractor: Literal["llm", "verbatim"] | None = _setting(
-        None, "How facts are extracted: by the model if there is one."
+        None, "How memories are extracted; by default with the model, if there is one."
     )
     prompts: str | None = _setting(None, "A folder with custom prompts.")
     runs_jobs: bool = _setting(True, "Also run background jobs in this process.", "worker")

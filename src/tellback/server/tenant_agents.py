@@ -58,7 +58,9 @@ class TenantIds:
     def to_stored(self, id: str) -> str:
         """Return the id as stored."""
         if not self._prefix and _PREFIX_PATTERN.match(id):
-            raise InvalidArgumentError(f"An id must not begin like {id!r:.40}: ids of other apps begin like this.")
+            raise InvalidArgumentError(
+                f"The id {id!r:.40} begins with a prefix that is reserved for other apps: choose another id."
+            )
         return self._prefix + id
 
     def from_stored(self, id: str) -> str:
@@ -164,7 +166,7 @@ class TenantSessionAdapter:
 
 
 class TenantSessionStore:
-    """The same for a custom `SessionStore`."""
+    """The sessions of one tenant and app in a shared custom `SessionStore`."""
 
     def __init__(self, inner: SessionStore, ids: TenantIds) -> None:
         self._inner = inner
@@ -194,7 +196,10 @@ class TenantSessionStore:
 
 
 class TenantAgents:
-    """The agents of an application, by tenant and app. A running agent is shared, so turns of a session queue."""
+    """The agents of an application, by tenant and app.
+
+    Requests share an agent that is in use, so that turns of a session wait for each other.
+    """
 
     def __init__(self) -> None:
         self._recent: OrderedDict[_TenantKey, Agent] = OrderedDict()

@@ -20,6 +20,7 @@ from tellback.wire.base import Codec, IdIn, InputModel, KeyMapping, NameIn, Wire
 from tellback.wire.turns import (
     MAX_CYCLES,
     MAX_TURN_WAIT_SECONDS,
+    STREAM_DESCRIPTION,
     ApprovalsIn,
     KeyIn,
     ToolInvocationWire,
@@ -43,7 +44,7 @@ COLLECTED_DATA_KEYS = KeyMapping(
 )
 ROUTE_VISIT_KEYS = KeyMapping("route_id", "entered_at", "exited_at")
 SESSION_METADATA_KEYS = KeyMapping("created_at", "last_updated_at", "user_id")
-"""Metadata keys that the session sets itself; others are the caller's."""
+"""Metadata keys that the session sets itself. All other keys belong to the caller."""
 
 KeyRenamer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
@@ -73,7 +74,7 @@ def _encode_collected(collected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decode_collected(encoded: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode collected data as far as it was sent."""
+    """Decode collected data. The keys in `HIDDEN_KEYS` are missing, because they are not sent."""
     return _rename_nested(
         COLLECTED_DATA_KEYS.from_wire(encoded), ROUTE_VISIT_KEYS.from_wire, SESSION_METADATA_KEYS.from_wire
     )
@@ -326,12 +327,12 @@ class _AgentTurnInput(InputModel):
 
     approvals: ApprovalsIn | None = Field(default=None, description="Decisions on pending calls, instead of a message.")
     metadata: dict[str, Any] | None = Field(default=None, description="Metadata of the message.")
-    idempotency_key: KeyIn | None = Field(default=None, description="Or the header Idempotency-Key.")
+    idempotency_key: KeyIn | None = Field(default=None, description="Alternative to the header Idempotency-Key.")
     trace_id: KeyIn | None = None
     wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
-        default=None, description="Seconds to wait for a running turn of the conversation."
+        default=None, description="The maximum seconds to wait until another turn of the conversation has ended."
     )
-    stream: bool = Field(default=False, exclude=True, description="Or send Accept: text/event-stream.")
+    stream: bool = Field(default=False, exclude=True, description=STREAM_DESCRIPTION)
 
 
 class InvokeAgent(_AgentTurnInput):
@@ -340,7 +341,9 @@ class InvokeAgent(_AgentTurnInput):
     # Not named `arguments`, because that is a method.
     arguments_: dict[str, Any] | None = Field(default=None, examples=[{"userMessage": "Where is my refund?"}])
     conversation_id: IdIn | None = Field(default=None, description="The conversation to continue, if any.")
-    model: NameIn | None = Field(None, exclude=True, description="The agent's by default, or an allowed one.")
+    model: NameIn | None = Field(
+        None, exclude=True, description="The agent's model by default, or another that the server allows."
+    )
     memory_space_id: IdIn | None = Field(default=None, description="The space to recall from.")
     recall: RecallIn | None = None
     max_cycles: Annotated[int, Field(ge=1, le=MAX_CYCLES)] | None = None

@@ -93,9 +93,10 @@ def several(each: Any, max_length: int, min_length: int = 0) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """How an argument differs in JSON: its type with bounds, its description, an example.
+    """How an argument in JSON differs from the method's argument: its type with bounds, its description, an example.
 
-    `name` is its name there, in snake case, if different; `default` is REQUIRED if only Python has a default.
+    `name` is its JSON name (in snake case), if it differs. `default` replaces the method's default; REQUIRED means that
+    the argument is required in JSON, although the method has a default.
     """
 
     type: Any = None
@@ -106,7 +107,7 @@ class Argument:
 
 
 class CategoryIn(InputModel):
-    """Your name for a kind of memory, and its kind. Patterns are found by the platform and cannot be written."""
+    """A category of memories: your own name for it, and its kind. The kind PATTERN is reserved for the platform."""
 
     name: str = Field(max_length=200, examples=["preference"])
     kind: CategoryKindIn = Field(examples=["PREFERENCE"])
@@ -136,14 +137,16 @@ class UsageIn(InputModel):
     total_tokens: CountIn | None = None
     cost_usd: float | None = Field(default=None, ge=0)
     latency_ms: CountIn | None = None
-    provider: NameIn | None = Field(default=None, examples=["anthropic"], description="The message's by default.")
-    model: NameIn | None = Field(default=None, description="The message's by default.")
+    provider: NameIn | None = Field(
+        default=None, examples=["anthropic"], description="By default, the provider of the message."
+    )
+    model: NameIn | None = Field(default=None, description="By default, the model of the message.")
     cached_tokens: CountIn | None = None
     cache_write_tokens: CountIn | None = None
     reasoning_tokens: CountIn | None = None
 
     def arguments(self) -> Any:
-        """Return the numbers, or a whole usage value if they contain provider or model."""
+        """Return the numbers as a mapping, or as a usage value if a provider or a model is set."""
         arguments = super().arguments()
         if self.provider is None and self.model is None:
             return arguments
@@ -198,8 +201,11 @@ class BuildWorkingContext(RecallIn):
 class CloseEveryonesStale(InputModel):
     """Close inactive conversations of all users."""
 
-    older_than: float = Field(ge=0, le=MAX_AGE_SECONDS, examples=[3600], description="Seconds without a change.")
-    limit: BatchLimitIn = Field(default=200, description="The number of conversations to check in this request.")
+    older_than: float = Field(ge=0, le=MAX_AGE_SECONDS, examples=[3600], description="Seconds without activity.")
+    limit: BatchLimitIn = Field(
+        default=200,
+        description="The number of conversations to read in this request. Their users' stale conversations are closed.",
+    )
     cursor: str | None = Field(default=None, max_length=1_000, description="The nextCursor of the previous response.")
 
 
@@ -261,7 +267,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None
 
 
 def encode_usage(usage: Any, provider: str | None = None, model: str | None = None) -> dict[str, Any] | None:
-    """Encode usage numbers, under any known names."""
+    """Encode usage numbers. Their names may be ours or those of a provider."""
     counted = parse_usage(usage, provider, model)
     return None if counted is None else encode_value(counted)
 
@@ -313,7 +319,7 @@ def _validate_key(name: Any) -> str:
 
 
 def encode_text(name: str, value: Any) -> str:
-    """Return a string; raise for other types, which a query would turn into strings."""
+    """Return a string; raise for other types, which a URL query would convert to strings."""
     if not isinstance(value, str):
         raise InvalidArgumentError(f"{name} must be a string, got {value!r:.80}.")
     return value
@@ -358,7 +364,7 @@ def encode_expiry(value: datetime | str | timedelta) -> str:
 
 
 def encode_assistant_turn(assistant: AssistantTurn | Mapping[str, Any]) -> dict[str, Any]:
-    """Encode the assistant's side of a turn, from a value or a mapping."""
+    """Encode the assistant's message of a turn, from a value or a mapping."""
     if isinstance(assistant, AssistantTurn):
         return encode_message_fields({field.name: getattr(assistant, field.name) for field in fields(assistant)})
     return encode_message_fields(assistant)
@@ -459,7 +465,7 @@ ARGUMENTS: dict[str, Argument] = {
     "namespace": Argument(text(200), example="daily-checkin"),
     "neighbours": Argument(CountIn, "The number of turns to return before and after each hit."),
     "now": Argument(description="The time that relative dates and ages refer to; now by default."),
-    "older_than": Argument(description="Seconds without a change.", example=3600),
+    "older_than": Argument(description="Seconds without activity.", example=3600),
     "query": Argument(QueryIn, example="When does the user like to meet?"),
     "session_id": Argument(text(500)),
     "source_conversation_id": Argument(IdIn),

@@ -44,7 +44,7 @@ T = TypeVar("T")
 _MODEL_BY_VALUE: dict[type[Any], type[WireModel]] = {}
 _SCOPE_FIELDS = ("tenant_id", "app_id", "user_id")
 _OF_VALUE: dict[str, Any] = {}
-"""The validation context for models created from a value: `Codec.encode` runs only in it."""
+"""The validation context of models that are created from a value. `Codec.encode` runs only in this context."""
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that JSON parsers of all languages represent exactly."""
@@ -54,7 +54,7 @@ NameIn = Annotated[str, Field(min_length=1, max_length=500)]
 CountIn = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 FractionIn = Annotated[float, Field(ge=0, le=1)]
 QueryIn = Annotated[str, Field(max_length=QUERY_LENGTH)]
-"""A search query. It is bounded because ranking by a whole document is slow and meaningless."""
+"""A search query. Its length is limited, because ranking by a whole document is slow and gives poor results."""
 
 
 def make_strict(schema: Any) -> Any:
@@ -166,7 +166,7 @@ SECONDS = Codec(
 
 
 class InputModel(BaseModel):
-    """A JSON object that a server accepts. Unknown fields are rejected, so that typing errors are noticed."""
+    """A JSON object that a server accepts. Unknown fields are rejected, so that misspelled names are noticed."""
 
     model_config = ConfigDict(alias_generator=camel, validate_by_name=True, protected_namespaces=(), extra="forbid")
 

@@ -68,7 +68,7 @@ def decode_block(encoded: Mapping[str, Any]) -> ContentBlock:
 
 
 def is_allowed_url(url: str) -> bool:
-    """Whether it is a web or data URL; callers may not use others.
+    """Whether callers may use the URL. Only web and data URLs are allowed.
 
     >>> is_allowed_url("https://example.com/cat.png"), is_allowed_url("data:image/png;base64,aGk="), is_allowed_url("file:///etc")
     (True, True, False)

@@ -84,7 +84,7 @@ class Parameter:
     argument: Argument
     hint: Any = None
     kind: str = ""
-    """The kind of thing that it is the id of, if it is in the path."""
+    """The kind of object that the id identifies, if the parameter is in the path."""
 
     @property
     def is_required(self) -> bool:
@@ -115,7 +115,7 @@ class EncodedRequest:
 class Group:
     """Defaults for the operations of a class.
 
-    `handle` is the class with their methods, `stands_for` the expression with which programs get the handle.
+    `handle` is the class with their methods, `stands_for` the Python expression that returns the handle.
     """
 
     tag: str
@@ -142,9 +142,9 @@ class Operation(Generic[P, R_co]):
       query parameters. `body` replaces the derived model of the body, or is its name.
     - `result` replaces the derived model of the response.
     - `headers` are the headers that a server function reads; `events` are the events of a stream, by name.
-    - `missing` is the kind of thing that is not found if the method returns None, and the arguments with its id.
+    - `missing` is the kind of object that was not found if the method returns None, and the arguments with its id.
     - `prepare` changes the client's arguments first; `fixed_query` is always sent by the client.
-    - `stands_for` and `note` appear in the reference.
+    - `stands_for` (the equivalent Python call) and `note` appear in the reference.
     - `is_mounted=False` marks a second client method for an operation that is already in the table.
     """
 

@@ -242,7 +242,7 @@ class TurnRoutes:
     chat = route(
         "POST /ai-conversations/chat",
         stands_for="user.chat`, `chat_stream",
-        doc="Send a message and get an answer by a model that uses the user's memories."
+        doc="Send a message and get an answer from a model that uses the user's memories."
         "\n\nContinues the user's open conversation of the namespace, or opens one. The client runs `tools`: a"
         " reply with status `approval` has the calls in `pending`; send their `toolResults` with the same `tools`"
         " and the reply's `conversationId`. The turn is cancelled if the client disconnects.",
@@ -294,7 +294,7 @@ class MemoryOperations:
     add_atom = Operation(
         Memory.add_atom,
         "POST /ai-memory/spaces/{space_id:space}/atoms",
-        doc="Add a fact. By default it has importance 3, is certain, and valid from now on."
+        doc="Add a fact. By default, its importance is 3, its confidence is 1, and it is valid from now on."
         "\n\nCited messages must be the user's own.",
         note="cited messages must be the user's own",
         status=201,
@@ -312,7 +312,8 @@ class MemoryOperations:
     list_atoms = Operation(
         Memory.list_atoms,
         "GET /ai-memory/spaces/{space_id:space}/atoms",
-        doc="List atoms, newest first: those that are current or, with `validAt`, were valid at that time.",
+        doc="List active atoms, newest first: those that have not ended or, with `validAt`, those valid at that time."
+        "\n\nWith another `status`, or with `includeSuperseded`, atoms that have ended are listed too.",
         page="before",
         omit=("category",),
         arguments={
@@ -329,8 +330,8 @@ class MemoryOperations:
         Memory.supersede_atom,
         "POST /ai-memory/atoms/{id:atom}/supersede",
         doc="Replace an atom with a new one. The old one is valid until the new one's `validFrom` (default: now)."
-        "\n\nOmitted fields are copied from the old atom, except its sources. Only the last atom of a chain can be"
-        " superseded; otherwise the problem has the id of its successor in `data.superseded_by`.",
+        "\n\nOmitted fields are copied from the old atom, except its sources and `validTo`. Only the last atom of a"
+        " chain can be superseded; otherwise the problem has the id of its successor in `data.supersededBy`.",
         status=201,
         errors=(409, 502),
         arguments={"old_id": Argument(name="id"), "text": Argument(example="User prefers morning meetings")},
@@ -347,10 +348,12 @@ class MemoryOperations:
         "GET /ai-memory/spaces/{space_id:space}/entities",
         doc="List entities, oldest first. With a query, list those whose name or description match, best first."
         "\n\nEach page is ranked again, so changes in the meantime may move entities between pages.",
-        note="without a `query`, `list_entities`",
+        note="without a `query`, like `list_entities`",
         page="offset",
         arguments={
-            "query": Argument(QueryIn, "A part of a name; an empty query sorts by number of mentions."),
+            "query": Argument(
+                QueryIn, "A text in a name, alias or description. If empty, entities with the most atoms come first."
+            ),
             "type": _TYPE,
         },
         prepare=_search_arguments,
@@ -405,12 +408,12 @@ class MemoryOperations:
         "POST /ai-memory/bindings",
         doc="Create a binding, which turns matching conversations into memories."
         "\n\nBinding conversations of all users (`*`) or of another user needs the role 'app' or 'admin'. Their"
-        " memories go to spaces of the same name of these users, created if missing.",
+        " memories go to their own spaces with the same names, which are created if missing.",
         note="the role `user` cannot bind `*` or other users",
         tag="bindings",
         status=201,
         errors=(404,),
-        arguments={"once": Argument(description="Return an existing equal binding of the user, if any.")},
+        arguments={"once": Argument(description="Return an equal binding of this user, if there is one.")},
     )
     list_bindings = Operation(Memory.list_bindings, "GET /ai-memory/bindings", tag="bindings", page="whole")
     get_binding = Operation(
@@ -423,13 +426,13 @@ class MemoryOperations:
         Memory.update_binding,
         "PATCH /ai-memory/bindings/{id:binding}",
         doc="Change when a binding extracts, pause it or resume it. Its scopes and spaces cannot change.",
-        note="of those this user made",
+        note="only bindings that this user created",
         tag="bindings",
     )
     delete_binding = Operation(
         Memory.delete_binding,
         "DELETE /ai-memory/bindings/{id:binding}",
-        note="of those this user made",
+        note="only bindings that this user created",
         tag="bindings",
         status=204,
     )
@@ -481,7 +484,7 @@ class WorkingContextRoutes:
         "build_working_context",
         doc="Build the context for a model: the rolling summary, always-on memories, recalled memories and recent"
         " turns, within a token budget."
-        "\n\nOver budget, the oldest turns are removed first, then the weakest recalled memories.",
+        "\n\nIf it exceeds the budget, the oldest turns are removed first, then the weakest recalled memories.",
         errors=(404, 502),
         retry="read",
         is_cancelled_on_disconnect=True,
@@ -499,7 +502,7 @@ class AgentRoutes:
         "GET /ai-agents",
         stands_for="user.agents.list",
         doc="List all agents, those from specs first.",
-        note="includes agents with routes; the role `user` gets no specs",
+        note="includes agents with routes; `spec` is not sent to the role `user`",
         result=Page[AgentWire],
     )
     get_agent = route(
@@ -522,8 +525,8 @@ class AgentRoutes:
         "POST /ai-agents/{name:agent}/respond",
         stands_for="agent.respond`, `respond_stream",
         doc="Send a message to an agent with routes, in a new session or in `sessionId`."
-        "\n\nWith `If-Match`, fails if the session has changed since. The turn is cancelled if the client"
-        " disconnects.",
+        "\n\nWith `If-Match`, the request fails with 412 if the session has another ETag. The turn is cancelled if the"
+        " client disconnects.",
         note="needs a `message` or `approvals`; `history` is not allowed for the role `user`",
         errors=(*_TURN_ERRORS, 412),
         retry="turn",
@@ -551,7 +554,8 @@ class AgentRoutes:
     list_sessions = route(
         "GET /ai-agents/{name:agent}/sessions",
         stands_for="persistence.get_user_sessions",
-        doc="List the user's sessions with this agent, newest first. A page may be short even if more follow.",
+        doc="List the user's sessions with this agent, newest first. A page may have fewer items than `limit`, even if"
+        " more pages follow.",
         page="offset",
         extra={"status": (None, Argument(SessionStatus | None))},
         result=SessionWire,
@@ -559,7 +563,7 @@ class AgentRoutes:
     delete_session = route(
         "DELETE /ai-agents/{name:agent}/sessions/{id:session}",
         stands_for="persistence.delete_session",
-        doc="Delete a session. Its messages remain in the user's log, if the agent stores them in the Tellback.",
+        doc="Delete a session. Its messages remain in the user's log, if the agent stores its sessions in Tellback.",
         status=204,
         errors=(412,),
         headers=("if_match",),
@@ -712,7 +716,7 @@ class AdminRoutes:
     export_user_data = route(
         "GET /ai-admin/export",
         stands_for="user.admin.export_user_data",
-        doc="Export all data of a user. The fields have the names of the store.",
+        doc="Export all data of a user. Field names are those of the store, in snake case.",
         note="`userId` of another user: *admin*",
         errors=(507,),
         access="caller",
@@ -785,8 +789,8 @@ class KeyOperations:
         "POST /ai-admin/keys",
         "create_key",
         doc="Create an API key for your tenant and app. The response contains its secret, which is not shown again."
-        "\n\nA key of the role 'user' needs a `userId`, others must not have one. A key cannot expire later or have a"
-        " higher rate limit than the credential that creates it.",
+        "\n\nA key of the role 'user' needs a `userId`, others must not have one. If your own credential has an expiry"
+        " or a rate limit, the new key has the same by default, and cannot exceed them.",
         note="only this response contains the secret",
         status=201,
         retry="once",  # a repeated request would create a second key with a lost secret

@@ -107,7 +107,7 @@ def status_and_code(error: TellbackError) -> tuple[int, str]:
 
 
 def encode_error_data(error: TellbackError) -> dict[str, Any] | None:
-    """Encode what a client needs to raise the same error, without message texts, requests or configuration."""
+    """Encode the attributes in `_SENT_ATTRIBUTES`, which a client needs to raise the same error."""
     kind = next(kind for kind, _, _ in ERROR_CODES if isinstance(error, kind))
     return {
         camel(name): getattr(error, name)

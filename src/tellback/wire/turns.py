@@ -32,13 +32,14 @@ CallIdIn = Annotated[str, Field(min_length=1, max_length=500, examples=["tu_1"])
 NULLABLE_FIELDS = frozenset(("space", "close_after"))
 """Fields of a chat in which null differs from a missing value."""
 
+STREAM_DESCRIPTION = "Stream the answer. Alternative to the header Accept: text/event-stream."
 STATUS_DESCRIPTION = "completed, max_cycles, approval (calls in `pending` wait) or truncated"
 _TEXT_DELTAS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
 _encode_text = json.JSONEncoder(ensure_ascii=True).encode
 
 
 class ToolIn(InputModel):
-    """A tool that the client runs. A call ends the turn; continue it with `toolResults`."""
+    """A tool that the client runs. A call of the tool ends the turn; continue the turn with `toolResults`."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["lookup"])
     description: str = Field(default="", max_length=20_000, examples=["Look up an order."])
@@ -105,7 +106,9 @@ class BaseTurnInput(InputModel):
 
     drops_null = True
 
-    model: NameIn | None = Field(None, exclude=True, description="The default model, or another that is allowed.")
+    model: NameIn | None = Field(
+        None, exclude=True, description="The default model, or another that the server allows."
+    )
     tools: list[ToolIn] | None = Field(None, exclude=True, max_length=MAX_TOOLS)
     tool_results: Annotated[list[ToolResultIn], Field(min_length=1, max_length=MAX_TOOLS)] | None = Field(
         None, exclude=True, description="Results of pending calls, instead of a text; send the same `tools`."
@@ -122,9 +125,9 @@ class BaseTurnInput(InputModel):
     trace_id: KeyIn | None = Field(default=None, description="Replaces the trace id of the header traceparent.")
     idempotency_key: KeyIn | None = Field(default=None, description="Alternative to the header Idempotency-Key.")
     wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
-        default=None, description="Seconds to wait for a running turn of the conversation."
+        default=None, description="The maximum seconds to wait until another turn of the conversation has ended."
     )
-    stream: bool = Field(default=False, exclude=True, description="Or send Accept: text/event-stream.")
+    stream: bool = Field(default=False, exclude=True, description=STREAM_DESCRIPTION)
 
     @model_validator(mode="after")
     def _validate_unique_tools(self) -> BaseTurnInput:
@@ -187,11 +190,11 @@ class TurnProblemWire(
 ):
     """A step that failed without ending the turn."""
 
-    step: str = Field(examples=["recall"], description="recall, store_user or store_reply")
+    step: str = Field(examples=["recall"], description="recall, store_user, store_reply or tool_data")
     error: Annotated[str, BeforeValidator(_error_name)]
 
     def value(self) -> TurnProblem:
-        """Return the problem with a `RemoteError`."""
+        """Return the problem. Its error is a `RemoteError` with the text that the server sent."""
         return TurnProblem(self.step, RemoteError(self.error))
 
 
@@ -236,7 +239,7 @@ class TurnResultWire(
 
 
 class TurnOutcomeWire(TurnResultWire):
-    """The result of a turn of a conversation, with other names for messages and usage."""
+    """The result of a turn of a conversation. `appendedMessages` are its messages, `aggregateUsage` is its usage."""
 
     ok: bool = True
     turn_id: str

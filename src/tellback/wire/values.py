@@ -87,7 +87,7 @@ class SpaceWire(WireModel, value_type=MemorySpace, examples={"id": example_id("m
 
 
 class CategoryWire(WireModel, value_type=Category, examples={"name": "preference", "kind": "PREFERENCE"}):
-    """Your name for a kind of memory, and its kind, which determines how fast its importance decays."""
+    """A category of memories: your own name for it, and its kind, which determines how fast their weight decays."""
 
 
 class CitationWire(WireModel, value_type=Citation):
@@ -126,8 +126,8 @@ class RecallHitWire(
     WireModel,
     value_type=RecallHit,
     descriptions={
-        "score": "0 to 1; hits of a topic are sorted by it.",
-        "decay_weight": "The part of the weight that remains after decay by age.",
+        "score": "0 to 1. Recall by topic sorts the hits by score.",
+        "decay_weight": "The weight that remains at the age of the atom; 1 for a new atom.",
         "entity_match_bonus": "Above 1 if the query mentions an entity of the atom.",
         "context": "The surrounding turns, if `neighbours` was set.",
         "parts": "The contribution of each signal to the log-odds of the score.",
@@ -152,8 +152,8 @@ class WorkingContextWire(
 ):
     """The context for a model's answer, within a token budget.
 
-    `contextBlock` is a system prompt, or the beginning of one. `messages` is the same as chat messages, and `system` is
-    the block without the turns. `atomsUsed` are the memories in it, `hits` the recalled ones among them.
+    `contextBlock` is a system prompt, or the beginning of one. `messages` has the same content as chat messages, and
+    `system` is the block without the turns. `atomsUsed` are the memories in it, `hits` the recalled ones among them.
     """
 
     system: str = ""
@@ -218,7 +218,7 @@ class ReadyWire(WireModel):
 
 
 class ChangeWire(WireModel, value_type=Event, examples={"type": "message.appended"}):
-    """A change, an event of the feed. Resume after its `position`; `subjectId` is the id of what changed."""
+    """A change: one event of the feed. Resume after its `position`; `subjectId` is the id of what changed."""
 
     data: Annotated[dict[str, Any], Codec(EVENT_DATA_KEYS.to_wire, EVENT_DATA_KEYS.from_wire)] = Field(
         default_factory=dict,
@@ -271,7 +271,8 @@ class JobWire(
     """A job that extracts one window of a conversation into one space."""
 
     result: Annotated[dict[str, Any], Codec(JOB_RESULT_KEYS.to_wire, JOB_RESULT_KEYS.from_wire)] = Field(
-        default_factory=dict, description="Counts of the changes made by a finished job."
+        default_factory=dict,
+        description="Counts of the changes made by a finished job, and `leftOutFacts`: the facts that were not stored.",
     )
 
 

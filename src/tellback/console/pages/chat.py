@@ -340,7 +340,7 @@ class ChatPage:
     async def _cancel_and_wait(self) -> None:
         self._cancel()
         if self._turn is not None:
-            await asyncio.wait({self._turn})  # _run_turn waited first, so it has shown the answer
+            await asyncio.wait({self._turn})  # `_run_turn` waits for the same task, and has shown the answer by then
 
     def _new_view(self) -> ReplyView:
         with self._log:

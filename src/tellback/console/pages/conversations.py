@@ -181,7 +181,7 @@ class ConversationView:
         widgets.confirm(self._ctx, "Close this conversation?", text, "Close conversation", close, is_destructive=False)
 
     async def _show_memories(self) -> None:
-        """Show the memories from this conversation, among the newest ones, and its last extraction job."""
+        """Show the newest memories from this conversation, and its last extraction job."""
         memory = self._ctx.user.memory
         jobs = await memory.list_jobs(conversation_id=self._conversation.id, limit=1)
         atoms: list[Atom] = []

@@ -17,7 +17,7 @@ from tellback.types.memory import Entity, EntityType, MemorySpace, RecallHit
 PATH = "/entities"
 ENTITIES_PER_PAGE = 30
 MAX_MERGE_CHOICES = 500
-"""How many entities the merge dialog offers: those mentioned most."""
+"""How many entities the merge dialog offers. It offers those with the most memories."""
 MAX_NAME_LENGTH = 500
 
 TYPE_LABELS = {each.value: each.value.capitalize() for each in EntityType}

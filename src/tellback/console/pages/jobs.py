@@ -23,7 +23,7 @@ STATUS_LABELS = {"": "All", **{each.value: each.value.capitalize() for each in J
 RESULT_LABELS = {
     "added": "Added",
     "superseded": "Updated",
-    "cited": "Got another source message",
+    "cited": "Confirmed by another message",
     "unchanged": "Already known",
     "left_out": "Left out",
 }

@@ -187,7 +187,7 @@ class MemoryPage:
         return [(atom, None) for atom in found[:limit]], len(found) > limit
 
     async def _load_superseded(self, limit: int, before: Atom | None) -> tuple[list[Atom], bool]:
-        """Search all memories for superseded and expired ones."""
+        """Search the memories for superseded and expired ones, at most `MAX_ATOMS_SEARCHED`."""
         found: list[Atom] = []
         now, searched = utc_now(), 0
         while searched < MAX_ATOMS_SEARCHED:

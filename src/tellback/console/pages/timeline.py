@@ -19,7 +19,7 @@ PATH = "/timeline"
 ATOMS_PER_PAGE = 30
 EMPTY_HINT = "The timeline shows when each memory was valid and what replaced it."
 MAX_ENTITY_CHOICES = 200
-"""How many entities the filter offers: those mentioned most."""
+"""How many entities the filter offers. It offers those with the most memories."""
 
 _TIMELINE_CSS = """
 .time { list-style: none; margin: 0; padding: 0; width: 100%; }
@@ -131,8 +131,10 @@ class TimelinePage:
             now = utc_now()
             texts = {atom.id: atom.text for atom in found}
             if has_more:
+                has_topic = self._atom is not None or bool((self._query_field.value or "").strip())
+                selection = "best matches" if has_topic else "newest memories"
                 with widgets.box("line"):
-                    widgets.muted(f"The {len(found)} best matches, oldest first.")
+                    widgets.muted(f"The {len(found)} {selection}, oldest first.")
                     widgets.button("More", None, self._ctx.guard(self._show_more), "outline").props("dense")
             with widgets.box("time", tag="ol"):
                 for atom in found:

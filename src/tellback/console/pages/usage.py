@@ -34,7 +34,7 @@ PURPOSE_LABELS = {
     "summary": "Summaries",
 }
 CHART_TEXT_COLOR = "#8a8a8a"
-"""Readable on light and dark backgrounds."""
+"""A color that is readable on light and dark backgrounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _show_chart(
     text = {"color": CHART_TEXT_COLOR}
     line = {"lineStyle": {"color": "rgba(127, 127, 127, .3)"}}
     options = {
-        # richText draws tooltips on the canvas; HTML tooltips would run markup in a model's name.
+        # richText draws tooltips on the canvas; HTML tooltips would interpret markup in a model's name.
         "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
         "legend": {"top": 0, "type": "scroll", "textStyle": text, "data": names},
         "grid": {"left": 8, "right": 12, "top": 40, "bottom": 8, "containLabel": True},

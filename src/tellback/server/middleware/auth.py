@@ -22,7 +22,7 @@ from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLogi
 from tellback.server.settings import HostPolicy
 
 PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
-"""Paths that need no credential and accept any host name: monitoring uses the server's address."""
+"""Paths without a check of credential and host name: monitoring uses the server's address. `/metrics` checks access."""
 
 
 class BoundedExchange:

@@ -72,7 +72,9 @@ class _LoginSession:
 
 
 class LoginSessions:
-    """Credentials of logged-in browsers, by cookie. A restart or a revoked credential ends the session.
+    """Credentials of logged-in browsers, by cookie.
+
+    A session ends after 12 hours without use, at a restart of the server, or when its credential is revoked.
 
     >>> sessions = LoginSessions()
     >>> cookie = sessions.create("Bearer tb_secret")
@@ -100,7 +102,7 @@ class LoginSessions:
         return not is_used or self.authorization(cookie) is not None
 
     def authorization(self, cookie: str | None) -> str | None:
-        """Return the credential of a cookie, if it was used in the last hours."""
+        """Return the credential of a cookie, if its session is active. The call counts as use."""
         key = _hash_cookie(cookie or "")
         session = self._sessions.get(key)
         if session is None:

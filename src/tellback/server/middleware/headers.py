@@ -28,7 +28,7 @@ MAX_HEADERS = 200
 _CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _INVALID_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
-# Duplicates of these are ambiguous: readers would use different ones.
+# Duplicates of these are ambiguous: one program would use the first value, another one the last.
 _SINGLE_HEADERS = frozenset(
     {
         *(b"authorization", b"content-encoding", b"content-length", b"content-type", b"host", b"idempotency-key"),
@@ -94,7 +94,7 @@ def _reject_duplicates(headers: list[tuple[bytes, bytes]]) -> None:
     seen: set[bytes] = set()
     for name, _ in headers:
         if name in seen and name in _SINGLE_HEADERS:
-            raise RequestRejectedError(400, "malformed", f"Duplicate header: {name.decode('latin-1')}.")
+            raise RequestRejectedError(400, "malformed", f"Duplicate header: send {name.decode('latin-1')} only once.")
         seen.add(name)
 
 

@@ -217,7 +217,7 @@ class _ObservedRequest:
         caller = self.scope["state"].get("caller")
         if caller is not None:
             fields["credential"], fields["tenant"] = caller.principal.id, caller.principal.tenant_id
-        # Build the record directly: looking up the caller would be most of the cost.
+        # Build the record directly: `logging` would look up the calling code, which is most of the cost.
         record = logging.LogRecord(access_log.name, level, __file__, 0, _ACCESS_LOG_FORMAT, values, None)
         record.fields, record.is_redacted = fields, True
         access_log.handle(record)

@@ -37,7 +37,7 @@ def _cumulative_lengths(texts: Sequence[str]) -> Iterator[int]:
 class UnloggedText:
     """The user's texts that are not in the log, as one message with an idempotency key.
 
-    Without texts, all of them are in the log, and `key` is that of the last message.
+    If `texts` is empty, the log already has all texts, and `key` is the key of the last message.
     """
 
     texts: tuple[str, ...]
@@ -53,7 +53,7 @@ class LogTail:
         self._unanswered = [each for each in stored if each.role == "user" and each.seq > self._answered_seq]
 
     def find_unlogged(self, texts: Sequence[str]) -> UnloggedText:
-        """Find the texts that are not in the log since the last answer. Equal texts get the same key."""
+        """Find the texts that were not logged after the last answer. If they are sent again, they get the same key."""
         logged_count = self._count_logged(texts)
         if logged_count == len(texts) and self._unanswered[-1].idempotency_key is not None:
             return UnloggedText((), self._unanswered[-1].idempotency_key)
@@ -77,7 +77,9 @@ class LogTail:
             )
             agent = None if request is None else (request.metadata or {}).get("agent")
             if agent is not None:
-                raise InvalidFieldError("messages", f"Agent {agent!r:.80} made call {id!r:.80} and runs it itself.")
+                raise InvalidFieldError(
+                    "messages", f"Agent {agent!r:.80} made call {id!r:.80} and runs it itself: do not send its result."
+                )
 
     def answer_since(self, earlier: LogTail) -> str | None:
         """Return the last answer, if it came after `earlier` and nothing followed."""
@@ -116,13 +118,13 @@ class LogTail:
         return {"role": "tool", "content": [block], "idempotency_key": self._idempotency_key("result", id, text)}
 
     def _idempotency_key(self, *parts: str) -> str:
-        """Return a key that is equal for equal parts after the same answer, so that repeating a text later is new."""
+        """Return a key for these parts after the last answer. The same text after another answer is a new message."""
         position = json.dumps([self._answered_seq, *parts]).encode()
         return f"v1-{hashlib.sha256(position).hexdigest()[:40]}"
 
 
 class Completion(UserChat):
-    """A chat whose client keeps the history. `conversation_id` is set when the turn begins."""
+    """A chat whose client sends the history with each request. `conversation_id` is set when the turn begins."""
 
     def __init__(
         self, user: User, chat: ParsedChat, namespace: str, space: str | None, model: Any, arguments: ChatArguments

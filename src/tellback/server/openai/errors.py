@@ -35,7 +35,7 @@ _OPENAI_CODES = {
 }
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _NOT_RETRYABLE = ("conversation-closed", "already-answered", "already-decided", "not-configured", "store-full")
-"""Errors that should not be retried, although clients retry their status."""
+"""Error codes that clients should not retry, although they retry the HTTP status."""
 
 
 class ErrorDetail(BaseModel):

@@ -65,10 +65,10 @@ _DESCRIPTIONS = {
 _AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 MAX_MODEL_CALLS = 4
-"""The limit of model calls per turn: more than one only to correct invalid tool calls."""
+"""The limit of model calls per turn. More than one call is only needed to correct invalid tool calls."""
 
 _HINTS = ("seed", "parallel_tool_calls", "reasoning_effort")
-"""Settings that are dropped if the provider does not support them, since they guarantee nothing."""
+"""Settings that are dropped if the provider does not support them, because they are only hints."""
 _SETTINGS = ("temperature", "top_p", "stop", "presence_penalty", "frequency_penalty", "logit_bias", *_HINTS)
 
 
@@ -353,7 +353,7 @@ def _parse_file(data: str, name: Any, at: str) -> MessagePart:
 
 
 def _validate_url(url: str, at: str) -> str:
-    """Return a data or web URL; raise for URLs that could reach the server's own machine."""
+    """Return the URL; raise unless it is a web URL or a valid data URL."""
     if url.startswith("data:"):
         _validate_base64(split_data_url(url)[1], at)
     elif not is_allowed_url(url):

@@ -117,7 +117,7 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
 async def stream_completion(
     request: Request, completion: Completion, writer: CompletionWriter, settings: ServerSettings
 ) -> Response:
-    """Stream the answer. Errors before the first piece are raised, unless it takes longer than a heartbeat."""
+    """Stream the answer. Errors before the first piece are raised, unless that piece takes longer than a heartbeat."""
     items = completion.stream()
     first = asyncio.ensure_future(anext(items))
     frames = _encode_frames(first, items, writer)
@@ -153,7 +153,7 @@ async def _encode_frames(
             yield b""
             item = await first
         finally:
-            await cancel_and_wait(first)  # the items cannot be closed while it waits for the next one
+            await cancel_and_wait(first)  # `items` cannot be closed while `first` waits for an item
         yield _encode_chunk(writer.first_chunk())
         while True:
             if isinstance(item, TextDelta):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 HEADER_SECONDS = 20.0
 MAX_HEADER_BYTES = 64 * 1024
-"""Limits of a request's headers. The rest of a body gets the same time once the response is sent."""
+"""Limits of a request's headers. After a response, the rest of an unread body must arrive in the same time."""
 
 STALLED_SECONDS = 60.0
 """How long a client may stop reading a response before it is disconnected."""
@@ -91,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The body is complete; headers of the next request follow."""
+        """Expect the headers of the next request, because the body is complete."""
         self._in_headers = self._has_progressed = True
         self._cancel_deadline()
         super().on_message_complete()
@@ -150,8 +150,8 @@ class BoundedProtocol(HttpToolsProtocol):
 async def check_options(options: ServeOptions) -> ServeOptions:
     """Validate and complete the options: the store must open, and its models and agents must be known.
 
-    Without a model, the best one available is used. If the store has never had a credential, the server is open, but
-    only to this machine. Raises `TellbackError` with the reason.
+    Without a model, the best one available is used. If the store has no API keys and there is no JWT issuer, the server
+    is open, but only to this machine. Raises `TellbackError` with the reason.
     """
     options = replace(options, model=(await asyncio.to_thread(choose_model, options.model)).name)
     for model in filter(None, (options.model, *options.models)):
@@ -249,8 +249,8 @@ async def serve_app(
 class Server(uvicorn.Server):
     """A uvicorn server that notifies the app before it shuts down.
 
-    A second signal ends the process immediately. If the server is supervised, only the supervisor does that, because a
-    terminal or service manager may signal both.
+    A second signal ends the process immediately. A supervised server ignores it and leaves this to the supervisor,
+    because a terminal or service manager may send a signal to both.
     """
 
     def __init__(

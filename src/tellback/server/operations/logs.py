@@ -1,7 +1,7 @@
 """The server's log: one line per request, and no message text.
 
-More people read logs than the store. An exception is therefore logged by its type and location, not by its text,
-which may quote a user, and lines of other libraries by their location.
+More people can read the logs than the store, and error texts may quote a user. Therefore, the log contains the type and
+location of an exception, but not its text. Of records of other libraries, it contains only the location.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ current_trace_id: ContextVar[str | None] = ContextVar("tellback_trace_id", defau
 
 OWN_LOGGERS = ("tellback", "uvicorn.error")
 PASSTHROUGH_LOGGER = "tellback.tools.mcp"
-"""Loggers whose lines are logged unchanged, except one that forwards the output of other programs."""
+"""Messages of our own loggers are logged, except those of `PASSTHROUGH_LOGGER`, which come from other programs."""
 
 MAX_FRAMES = 12
 """The number of innermost stack frames logged with an exception."""
@@ -116,7 +116,7 @@ def format_exception(error: BaseException) -> str:
         seen.add(id(current))
         frames = traceback.extract_tb(current.__traceback__, limit=-MAX_FRAMES)
         lines = [f"  {_short_path(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames]
-        inner = [f"  and in it {_error_title(each)}" for each in getattr(current, "exceptions", ())[:5]]
+        inner = [f"  contains {_error_title(each)}" for each in getattr(current, "exceptions", ())[:5]]
         parts.append("\n".join([*lines, *inner, _error_title(current)]))
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return "\nled to\n".join(reversed(parts))

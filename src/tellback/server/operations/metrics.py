@@ -1,7 +1,7 @@
 """`/metrics` for Prometheus.
 
 With several worker processes, each counts into files of a shared folder (`PROMETHEUS_MULTIPROC_DIR`, set before
-prometheus-client is loaded), and whichever worker is scraped adds them up.
+prometheus-client is loaded), and the worker that Prometheus reads adds them up.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ async def read_metrics(request: Request) -> Response:
 def check_metrics_access(request: Request, token: str | None) -> None:
     """Raise unless the client may read metrics.
 
-    If a token is configured, all clients need it, since clients behind a proxy look local. Otherwise only this machine
-    may read metrics, under a loopback name, so that a web page cannot read them by a domain that resolves to it.
+    If a token is configured, all clients need it, because requests through a proxy seem to come from this machine.
+    Otherwise, only this machine may read metrics, and only under a loopback name: a web page could use a domain that
+    resolves to this machine.
     """
     if token is not None:
         header = request.headers.get("authorization", "")

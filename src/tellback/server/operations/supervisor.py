@@ -164,7 +164,7 @@ class Supervisor:
 
     def _stop_workers(self) -> None:
         """Ask all workers to stop and wait; kill them after a second signal or the timeout."""
-        self._sock.close()  # clients can connect as long as it listens
+        self._sock.close()  # clients can connect until all copies of the socket are closed
         signals_before, deadline = self._signals, time.monotonic() + self._options.shutdown_seconds + GRACE_SECONDS
         for worker in self._workers:
             worker.signal(signal.SIGTERM)

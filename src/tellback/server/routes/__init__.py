@@ -1,7 +1,7 @@
 """The REST routes under `/ai-…`, built from the operation table, with custom functions for some operations.
 
 `endpoint` builds the routes; the other modules contain the custom parts of each group of operations. Only `server.app`
-imports this package, and the console for what it displays in the same way.
+and the console import this package. The console uses it for downloads and for the view of jobs.
 """
 
 from __future__ import annotations

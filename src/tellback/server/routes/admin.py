@@ -81,7 +81,7 @@ async def export_response(
         file.close()
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise StoreFullError(
-                "No disk space for the export: free some in the folder for temporary files."
+                "No disk space for the export: free space in the folder for temporary files."
             ) from error
         raise
     return FileDownload(
@@ -160,7 +160,7 @@ async def limit_new_key(call: Call) -> None:
         raise NotAllowedError(f"rateLimit must be at most {principal.rate_limit}, the limit of your own credential.")
     if principal.expires_at is not None and end is not None and end > principal.expires_at:
         raise NotAllowedError(
-            f"expiresAt must be at most {principal.expires_at.isoformat()}, when your own credential expires."
+            f"expiresAt must not be after {principal.expires_at.isoformat()}, when your own credential expires."
         )
     arguments["rate_limit"] = principal.rate_limit if limit is None else limit
     arguments["expires_at"] = principal.expires_at if end is None else end

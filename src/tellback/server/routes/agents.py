@@ -163,7 +163,10 @@ def _reject_changed_inputs(caller: Caller, body: InvokeAgent | RespondTo) -> Non
 async def _resolve_session(
     served: ServedAgent, session_id: str | None, if_match: list[str] | None
 ) -> tuple[SessionState | str | None, str]:
-    """Return the session (or its id) and its status. Turns queue by session id, but not if a version was sent."""
+    """Return the session's id and status; with `If-Match`, return the session itself instead of its id.
+
+    With an id, the turn waits for other turns of the session. With a session, a turn in the meantime is a conflict.
+    """
     if session_id is None:
         if if_match is not None:
             raise InvalidArgumentError("If-Match needs a session: send its sessionId.")

@@ -33,7 +33,7 @@ async def validate_tool_result(call: Call) -> None:
 
 @check("get_pending_calls")
 async def require_conversation(call: Call) -> None:
-    """Raise if the conversation does not exist. Its list of pending calls would be empty as well."""
+    """Raise if the conversation does not exist. Otherwise, the response would be an empty list."""
     if await call.caller.user.conversations.get(call.arguments["id"]) is None:
         raise NotFoundError("conversation", call.arguments["id"])
 

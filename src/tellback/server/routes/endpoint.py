@@ -1,7 +1,7 @@
 """Build the route of an operation in the table: decode its arguments, call the handle's method, encode the result.
 
-The other modules of this package add what the table cannot describe: `@check` runs before an operation, `@handle`
-replaces its handle's method.
+The other modules of this package add what the table cannot describe: a function with `@check` runs before an operation,
+a function with `@handle` replaces the handle's method.
 """
 
 from __future__ import annotations

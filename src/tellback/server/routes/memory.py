@@ -23,7 +23,7 @@ MAX_CITED = 1_000
 
 @check("add_atom", "add_atoms", "supersede_atom")
 async def validate_sources(call: Call) -> None:
-    """Raise for atoms that cite a conversation or message that is not the user's, or does not match."""
+    """Raise for atoms that cite a conversation or message of another user, or a message of another conversation."""
     user = call.caller.user
     conversations: set[str] = set()
     messages: dict[str, set[str | None]] = {}
@@ -120,12 +120,12 @@ def unknown_version_error(version: str) -> InvalidArgumentError:
 
 @handle("list_jobs", "get_job", "retry_job", "cancel_job")
 async def show_own_jobs(call: Call) -> Any:
-    """Return the user's jobs, without details for admins."""
+    """Return the user's jobs, without the details that only admins may see."""
     return show_jobs(await call.run())
 
 
 def show_jobs(value: Any) -> Any:
-    """Hide the details of jobs; return other values unchanged."""
+    """Hide the details of jobs that only admins may see; return other values unchanged."""
     if isinstance(value, Job):
         return public_job(value)
     if isinstance(value, ExtractionRun):
@@ -140,7 +140,7 @@ def public_job(job: Job) -> Job:
 
 @check("list_everyones_jobs")
 async def validate_filters(call: Call) -> None:
-    """Raise for filters that a database cannot search for."""
+    """Raise for filters that are too long or contain characters that no database can store."""
     for name in ("conversation_id", "user_id"):
         validation.validate_optional_text(name, call.arguments[name], validation.NAME_LENGTH)
 

@@ -127,7 +127,7 @@ def _turn_arguments(call: Call) -> dict[str, Any]:
 async def _iteration_options(
     user: User, id: str | None, body: BaseTurnInput, continuation: TurnContinuation
 ) -> dict[str, Any]:
-    """Return the remaining model calls. A continued turn has used some; when none remain, it gets no tools."""
+    """Return the remaining model calls. A continued turn has used some; if none remain, it gets no tools."""
     max_cycles = DEFAULT_CYCLES if body.max_cycles is None else body.max_cycles
     if id is None or not continuation.is_present:
         return {"max_iterations": max_cycles}
@@ -142,7 +142,7 @@ def wants_stream(call: Call) -> bool:
 
 
 def _check_provider(model: Any, provider: str | None) -> Any:
-    """Return the model, or raise if another provider serves it, whose credentials would be used."""
+    """Return the model; raise if it is served by another provider than the requested one."""
     if provider is None:
         return model
     names = {"offline"} if model is None else {str(getattr(model, "provider", ""))}

@@ -114,7 +114,7 @@ class _Subscriber:
             return
         if len(self.queue) < MAX_QUEUED:
             self.queue.append(change)
-        else:  # the store has this change and the queued ones
+        else:  # the client will read this change and the queued ones from the store
             self.queue.clear()
             self.is_behind = True
         self.updated.set()

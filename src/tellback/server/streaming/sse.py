@@ -1,4 +1,4 @@
-"""Server-sent events: a response that batches frames, sends heartbeats, and stops when the client is gone.
+"""Server-sent events: a response that batches frames, sends heartbeats, and stops when the client disconnects.
 
 sse-starlette is not used: it sends each event separately, and responds with 200 before the first one. Here an error
 before the first event becomes a response with the error's status.
@@ -31,7 +31,7 @@ RETRY_MS = 2_000
 
 
 def encode_frame(event: str | None, data: bytes, id: int | str | None = None) -> bytes:
-    """Encode an event. `data` is JSON without line breaks; names and ids that would break the frame raise.
+    """Encode an event. `data` is JSON without line breaks. Raises `ValueError` for line breaks in names, ids or data.
 
     >>> encode_frame("text", b'{"text":"Hi"}', 7)
     b'id: 7\\nevent: text\\ndata: {"text":"Hi"}\\n\\n'
@@ -56,8 +56,8 @@ class EventStream(Response):
     """A response that streams frames from an iterator.
 
     The iterator is closed as soon as the client disconnects or reads nothing for too long. An error before the first
-    frame becomes an ordinary error response, unless it takes longer than a heartbeat. Later errors become the last
-    frame, by `on_error`. `retry` is the browser's reconnection delay in milliseconds.
+    frame becomes an ordinary error response, unless that frame takes longer than a heartbeat. `on_error` encodes later
+    errors as the last frame. `retry` is the browser's reconnection delay in milliseconds.
     """
 
     media_type = MEDIA_TYPE
