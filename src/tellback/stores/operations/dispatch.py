@@ -138,8 +138,8 @@ def _requested_targets(
     bindings = [binding for binding, _ in (yield from _matching_bindings(conversation))]
     targets = yield from _targets_of_bindings(conversation, bindings, now, version)
     if not targets:
-        hint = "Create one with create_binding, or pass space_id."
-        raise NotFoundError("enabled binding for namespace", conversation.namespace, hint)
+        hint = "No enabled binding covers this namespace: create one with create_binding, or pass space_id."
+        raise NotFoundError("binding", conversation.namespace, hint)
     return targets
 
 
