@@ -28,7 +28,7 @@ from tellback.server.lifecycle import cancel_on_disconnect
 from tellback.server.requests import is_not_modified, require_match
 from tellback.server.responses import invalid_cursor_error, json_response, parse_position
 from tellback.server.routes.endpoint import Call, check, handle, with_idempotency_key
-from tellback.server.routes.turns import encode_problems, encode_turn_result, stream_turn_response, wants_stream
+from tellback.server.routes.turns import encode_problems, run_turn_to_end, stream_turn_response, wants_stream
 from tellback.server.settings import LOCAL_USER
 from tellback.server.streaming.sse import EventStream, encode_frame
 from tellback.server.tenant_agents import TenantAgents
@@ -93,8 +93,7 @@ async def invoke_agent(call: Call) -> Response:
     arguments["model"] = _resolve_model(caller, spec, body)
     if wants_stream(call):
         return stream_turn_response(caller, agents.invoke_stream(name, **arguments), TurnOutcomeWire)
-    result = await cancel_on_disconnect(request, agents.invoke(name, **arguments))
-    return json_response(encode_turn_result(result, TurnOutcomeWire))
+    return await run_turn_to_end(request, agents.invoke(name, **arguments), TurnOutcomeWire)
 
 
 @handle("respond")

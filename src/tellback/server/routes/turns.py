@@ -49,7 +49,7 @@ async def chat(call: Call) -> Response:
     arguments["options"] |= await _iteration_options(caller.user, body.conversation_id, body, continuation)
     if wants_stream(call):
         return stream_turn_response(caller, caller.user.chat_stream(**arguments), TurnResultWire)
-    return await _run_to_end(request, caller.user.chat(**arguments), TurnResultWire)
+    return await run_turn_to_end(request, caller.user.chat(**arguments), TurnResultWire)
 
 
 @handle("run_turn")
@@ -68,7 +68,7 @@ async def run_turn(call: Call) -> Response:
     conversations = caller.user.conversations
     if wants_stream(call):
         return stream_turn_response(caller, conversations.stream_turn(id, **arguments), TurnOutcomeWire)
-    return await _run_to_end(request, conversations.run_turn(id, **arguments), TurnOutcomeWire)
+    return await run_turn_to_end(request, conversations.run_turn(id, **arguments), TurnOutcomeWire)
 
 
 def stream_turn_response(
@@ -108,7 +108,10 @@ def encode_problems(problems: Iterable[TurnProblem]) -> list[TurnProblemWire]:
     ]
 
 
-async def _run_to_end(request: Request, work: Coroutine[Any, Any, TurnResult], model: type[TurnResultWire]) -> Response:
+async def run_turn_to_end(
+    request: Request, work: Coroutine[Any, Any, TurnResult], model: type[TurnResultWire]
+) -> Response:
+    """Run a turn, and encode its result. A turn with pending calls can be continued with the same idempotency key."""
     result = await cancel_on_disconnect(request, work)
     response = json_response(encode_turn_result(result, model))
     return mark_unfinished(response) if result.pending else response

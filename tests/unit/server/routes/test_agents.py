@@ -121,7 +121,8 @@ async def test_an_invocation_with_a_key_is_run_once(tb: Tellback, model: Scripte
     assert len(model.requests) == 1
 
 
-async def test_a_pending_call_is_approved(tb: Tellback, model: ScriptedModel) -> None:
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}], ids=["without a key", "with the same key"])
+async def test_a_pending_call_is_approved(tb: Tellback, model: ScriptedModel, headers: dict[str, str]) -> None:
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -134,10 +135,11 @@ async def test_a_pending_call_is_approved(tb: Tellback, model: ScriptedModel) ->
     model._script[:] = [calls("pay", amount=7), says("Paid.")]
     async with await client(tb) as caller:
         path = "/ai-agents/support/invoke"
-        response = (await caller.post(path, json={"arguments": {"userMessage": "Pay 7"}})).json()
+        response = (await caller.post(path, json={"arguments": {"userMessage": "Pay 7"}}, headers=headers)).json()
         assert (response["status"], paid) == ("approval", [])
         approvals = {response["pending"][0]["id"]: {"approved": True}}
-        approved = await caller.post(path, json={"conversationId": response["conversationId"], "approvals": approvals})
+        decision = {"conversationId": response["conversationId"], "approvals": approvals}
+        approved = await caller.post(path, json=decision, headers=headers)
     assert (approved.json()["text"], paid) == ("Paid.", [7])
 
 
