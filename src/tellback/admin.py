@@ -49,7 +49,17 @@ CHUNK_LENGTH = 500_000
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """A written export: its path (None for an open file), format, and number of records by collection."""
+    """A written export: its path (None for an open file), format, and number of records by collection.
+
+    >>> import io
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     maya = tb.user("maya")
+    ...     reply = maya.chat("I keep bees.")
+    ...     report = maya.admin.export_user_data(to=io.BytesIO(), format="json")
+    >>> report.format, report.counts["conversations"]
+    ('json', 1)
+    """
 
     path: str | None
     format: str

@@ -70,6 +70,12 @@ class Conversation(Scoped):
     `last_seq` is the number of its newest message, and so the number of messages; `turns` is the number of turns. The
     rolling summary covers the messages up to `rolling_summary_until_seq`. With `close_after`, the conversation is
     closed automatically after that time without messages.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     conversation = tb.user("maya").conversations.create("chat", title="Dinner")
+    >>> conversation.namespace, conversation.title, conversation.status
+    ('chat', 'Dinner', 'open')
     """
 
     id: str
@@ -121,6 +127,14 @@ class StoredMessage:
     `seq` counts from 1 without gaps in its conversation; all messages of a turn share `turn_id`. `content` is a tuple
     of blocks, `text` the text in them, and `messages` the chat messages for a model. `metadata` is the application's
     data, and `meta` the state that a provider needs back.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     log = tb.user("maya").conversations
+    ...     conversation = log.create("chat")
+    ...     message = log.append_user_message(conversation.id, "A table for two")
+    >>> message.seq, message.role, message.text
+    (1, 'user', 'A table for two')
     """
 
     id: str
@@ -277,7 +291,16 @@ TurnOutcome = TurnResult
 
 @dataclass(frozen=True, slots=True)
 class RollingSummary:
-    """The result of a summary refresh; `outcome` is "refreshed", or "unchanged" if there were no new messages."""
+    """The result of a summary refresh; `outcome` is "refreshed", or "unchanged" if there were no new messages.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     log = tb.user("maya").conversations
+    ...     conversation = log.create("chat")
+    ...     summary = log.refresh_rolling_summary(conversation.id)
+    >>> summary.outcome
+    'unchanged'
+    """
 
     outcome: str
     rolling_summary: str | None
@@ -286,7 +309,15 @@ class RollingSummary:
 
 @dataclass(frozen=True, slots=True)
 class Event(Scoped):
-    """A change. `position` is the cursor to continue from; `subject_id` is the id of the changed object."""
+    """A change. `position` is the cursor to continue from; `subject_id` is the id of the changed object.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     conversation = tb.user("maya").conversations.create("chat")
+    ...     [event] = tb.events.read()
+    >>> event.type, event.subject_id == conversation.id
+    ('conversation.created', True)
+    """
 
     position: int
     type: str

@@ -38,6 +38,11 @@ class ExtractionPolicy:
 
     `windowed` extracts every `window_turns` turns while a conversation is open; `on_conversation_closed` extracts the
     rest when it closes.
+
+    Extract every ten turns, and the rest when the conversation closes:
+
+    >>> ExtractionPolicy(windowed=True, window_turns=10).on_conversation_closed
+    True
     """
 
     extraction_version: str = "v1"
@@ -53,6 +58,14 @@ class Binding:
     `memory_space_ids` are spaces of the user who created the binding (`created_by`), for conversations of that user.
     Conversations of another user are extracted into that user's spaces with the same names (`memory_space_names`),
     which are created if missing.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     space = memory.create_space("life")
+    ...     binding = memory.create_binding({"namespace": "chat", "user_id": "maya"}, [space.id])
+    >>> binding.conversation_scope[0].namespace, binding.memory_space_names
+    ('chat', ('life',))
     """
 
     id: str
@@ -73,7 +86,11 @@ class Binding:
 
 
 class JobStatus(StrEnum):
-    """The state of a job. A failed or cancelled job runs again only on request."""
+    """The state of a job. A failed or cancelled job runs again only on request.
+
+    >>> JobStatus.QUEUED.is_finished, JobStatus.FAILED.is_finished
+    (False, True)
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -94,6 +111,14 @@ class Job(Scoped):
     The window is the messages from `from_seq` to `to_seq`. `attempts` counts its runs since it was queued, and `runs`
     all of its runs. `error` is the reason of the last failure, and `raw_output` the output of the model, if it could
     not be parsed. `result` counts the changes of a finished job.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     maya = tb.user("maya")
+    ...     conversation = maya.chat("I keep bees.").conversation_id
+    ...     [job] = maya.memory.run_extraction_for_conversation(conversation)
+    >>> job.kind, (job.from_seq, job.to_seq)
+    ('extract', (1, 2))
     """
 
     id: str
@@ -123,6 +148,16 @@ class ExtractionRun(Sequence[Job]):
 
     It is empty if the conversation has no messages. `id` and `status` are those of `job`: the first job that is not
     done (it may have failed), otherwise the last one.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     maya = tb.user("maya")
+    ...     conversation = maya.chat("I keep bees.").conversation_id
+    ...     run = maya.memory.run_extraction_for_conversation(conversation)
+    ...     tb.jobs.drain()
+    ...     job = maya.memory.get_job(run.id)
+    >>> len(run), job.status.value
+    (1, 'done')
     """
 
     jobs: tuple[Job, ...]
@@ -162,6 +197,13 @@ class UsageRecord(Scoped):
     """The usage of one model call for memory. `purpose` is "extraction", "reconciliation" or "summary".
 
     `cost_usd` is None if the price is unknown.
+
+    >>> from datetime import UTC, datetime
+    >>> from tellback.types import ChatUsage
+    >>> from tellback.types.access import Scope
+    >>> usage = ChatUsage(900, 60, cost_usd=0.003, model="claude-sonnet-5")
+    >>> UsageRecord.from_usage(usage, Scope("acme", "default", "maya"), "extraction", datetime.now(UTC)).input_tokens
+    900
     """
 
     id: str
@@ -208,6 +250,12 @@ class UsageTotal(Scoped):
     """The total usage of the calls with one `purpose` and `model` in one scope.
 
     `cost_usd` is the sum of the known prices; `unpriced_calls` is the number of calls without a price.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     totals = tb.user("maya").admin.usage_totals()
+    >>> sum(total.cost_usd for total in totals)  # no model was called
+    0
     """
 
     scope: Scope

@@ -46,7 +46,11 @@ _HALF_LIVES = {
 
 
 class EntityType(StrEnum):
-    """The type of an entity."""
+    """The type of an entity.
+
+    >>> EntityType("PERSON") is EntityType.PERSON
+    True
+    """
 
     PERSON = "PERSON"
     ORGANIZATION = "ORGANIZATION"
@@ -58,7 +62,16 @@ class EntityType(StrEnum):
 
 
 class AtomStatus(StrEnum):
-    """Whether an atom is active (recalled), archived, or deleted."""
+    """Whether an atom is active (recalled), archived, or deleted.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     atom = memory.add_atom(memory.create_space("life").id, "Maya keeps bees.")
+    ...     archived = memory.archive_atom(atom.id)
+    >>> atom.status is AtomStatus.ACTIVE, archived.status is AtomStatus.ARCHIVED
+    (True, True)
+    """
 
     ACTIVE = "ACTIVE"
     ARCHIVED = "ARCHIVED"
@@ -73,7 +86,16 @@ class EntityStatus(StrEnum):
 
 
 class RecallMode(StrEnum):
-    """The kind of recall: by topic, by entity, or by time."""
+    """The kind of recall: by topic, by entity, or by time.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     space = memory.create_space("life")
+    ...     result = memory.recall_timeline(space.id)
+    >>> result.mode is RecallMode.TIMELINE
+    True
+    """
 
     BY_TOPIC = "BY_TOPIC"
     BY_ENTITY = "BY_ENTITY"
@@ -101,7 +123,14 @@ TURN_CATEGORY = Category("turn", CategoryKind.EPISODE)
 
 @dataclass(frozen=True, slots=True)
 class MemorySpace(Scoped):
-    """A snapshot of a memory space: a named part of one user's memory."""
+    """A snapshot of a memory space: a named part of one user's memory.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     space = tb.user("maya").memory.create_space("life", {"about": "home"})
+    >>> space.name, space.metadata
+    ('life', {'about': 'home'})
+    """
 
     id: str
     scope: Scope
@@ -114,7 +143,11 @@ class MemorySpace(Scoped):
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """The source of a memory: a conversation and messages in it."""
+    """The source of a memory: a conversation and messages in it.
+
+    >>> Citation("conv_1", ("msg_1", "msg_2")).message_ids
+    ('msg_1', 'msg_2')
+    """
 
     conversation_id: str
     message_ids: tuple[str, ...] = ()
@@ -128,6 +161,14 @@ class Atom(Scoped):
     `created_at` until `superseded_at` (None if it still is). `source_conversation_id` and `source_message_ids`
     are its source, `other_sources` are later confirmations, and `citations` contains all of them. `supersedes` and
     `superseded_by` are the ids of the previous and the next atom of a chain.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     space = memory.create_space("life")
+    ...     atom = memory.add_atom(space.id, "Maya lives in Lisbon.", ("home", "FACT"), valid_from="2026-03-01T00:00Z")
+    >>> atom.text, atom.category.name, f"{atom.valid_from:%d %B %Y}", atom.valid_to
+    ('Maya lives in Lisbon.', 'home', '01 March 2026', None)
     """
 
     id: str
@@ -168,6 +209,13 @@ class Entity(Scoped):
     """A snapshot of an entity: a person, a place or another thing that memories mention.
 
     `merged_into` is the id of the entity that replaced it, if `status` is MERGED.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     entity = memory.create_entity(memory.create_space("life").id, "PERSON", "Ana", "Maya's sister")
+    >>> entity.canonical_name, entity.type.value, entity.description
+    ('Ana', 'PERSON', "Maya's sister")
     """
 
     id: str
@@ -214,6 +262,15 @@ class RecallHit:
     `score` is from 0 to 1 and orders the hits of a topic. `decay_weight` is the weight that remains at its age.
     `entity_match_bonus` is above 1 if the query mentions an entity of the atom. `context` contains the surrounding
     turns, if requested.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     space = memory.create_space("life")
+    ...     atom = memory.add_atom(space.id, "Maya keeps bees.")
+    ...     [hit] = memory.recall_by_topic(space.id, "Who keeps bees?").hits
+    >>> hit.atom.text, 0 < hit.score <= 1
+    ('Maya keeps bees.', True)
     """
 
     atom: Atom
@@ -231,7 +288,17 @@ class RecallHit:
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """The result of a recall: the hits, the number of atoms considered, and the time it took."""
+    """The result of a recall: the hits, the number of atoms considered, and the time it took.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     space = memory.create_space("life")
+    ...     atom = memory.add_atom(space.id, "Maya keeps bees.")
+    ...     result = memory.recall_by_topic(space.id, "Who keeps bees?")
+    >>> [hit.atom.text for hit in result.hits], result.total_candidates
+    (['Maya keeps bees.'], 1)
+    """
 
     mode: RecallMode
     hits: tuple[RecallHit, ...]

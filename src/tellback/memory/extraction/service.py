@@ -134,7 +134,17 @@ def _visible_messages(messages: Sequence[StoredMessage]) -> tuple[StoredMessage,
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """The progress of a replay: the numbers of conversations planned, and of jobs planned, done and failed so far."""
+    """The progress of a replay: the numbers of conversations planned, and of jobs planned, done and failed so far.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     maya = tb.user("maya")
+    ...     reply = maya.chat("I keep bees.")
+    ...     steps = []
+    ...     report = maya.memory.replay(on_progress=steps.append)
+    >>> steps[-1].done, steps[-1].jobs
+    (1, 1)
+    """
 
     conversations: int
     jobs: int
@@ -145,7 +155,16 @@ class ReplayProgress:
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
     """The result of a replay. `failed` has the failed and cancelled jobs, each with its `error`; `skipped` counts the
-    conversations that no binding matches, or that were erased."""
+    conversations that no binding matches, or that were erased.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     maya = tb.user("maya")
+    ...     reply = maya.chat("I keep bees.")
+    ...     report = maya.memory.replay()
+    >>> report.conversations, report.done, report.failed
+    (1, 1, ())
+    """
 
     conversations: int
     jobs: int

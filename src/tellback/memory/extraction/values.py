@@ -22,6 +22,13 @@ class Window:
 
     `before` are the last messages before it, as context; nothing is extracted from them. Both contain only messages
     that the user saw: no system messages, no tool results, nothing internal.
+
+    An extractor of your own receives a window:
+
+    >>> class Shouting:
+    ...     async def extract(self, window: Window) -> Extraction:
+    ...         loud = [each for each in window.messages if each.text.isupper()]
+    ...         return Extraction(tuple(ExtractedFact(each.text, Category("shout", "EPISODE"), (each.id,)) for each in loud))
     """
 
     conversation: Conversation
@@ -41,7 +48,11 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExtractedEntity:
-    """An entity that facts are about."""
+    """An entity that facts are about.
+
+    >>> ExtractedEntity("Ana", EntityType.PERSON, aliases=("Anita",)).aliases
+    ('Anita',)
+    """
 
     name: str
     type: EntityType
@@ -57,6 +68,18 @@ class ExtractedFact:
     ended. `entities` are names of the extraction's entities. `subject` and `attribute` name the slot ("user", "home
     city"), and `value` its value ("Lisbon"). `single` means that the slot has one value at a time. `change` is how the
     fact relates to earlier ones.
+
+    >>> fact = ExtractedFact(
+    ...     "The user lives in Lisbon.",
+    ...     Category("home", "FACT"),
+    ...     ("msg_1",),
+    ...     subject="user",
+    ...     attribute="home city",
+    ...     value="Lisbon",
+    ...     single=True,
+    ... )
+    >>> fact.confidence
+    0.8
     """
 
     text: str
@@ -84,7 +107,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The facts and entities of a window. `usage` has an entry for each model call."""
+    """The facts and entities of a window. `usage` has an entry for each model call.
+
+    >>> Extraction((ExtractedFact("The user keeps bees.", Category("hobby", "FACT"), ("msg_1",)),)).entities
+    ()
+    """
 
     facts: tuple[ExtractedFact, ...] = ()
     entities: tuple[ExtractedEntity, ...] = ()

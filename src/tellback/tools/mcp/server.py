@@ -454,6 +454,14 @@ async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
     """Connect to several servers at the same time, yield all their tools in one list, and close them at the end.
 
     A server that is also used elsewhere stays open until the last user exits.
+
+    >>> import sys
+    >>> async def main():
+    ...     memory = McpServer.stdio(sys.executable, ["-m", "tellback.cli", "mcp", "--user", "maya", "--url", ":memory:"])
+    ...     async with mcp_tools(memory) as tools:
+    ...         return [tool.name for tool in tools][:2]
+    >>> asyncio.run(main())
+    ['recall', 'timeline']
     """
     enter_tasks = [asyncio.ensure_future(server.__aenter__()) for server in servers]
     try:
