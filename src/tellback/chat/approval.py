@@ -56,7 +56,7 @@ def _parse_decision(id: str, decision: Any) -> Approval:
         or not isinstance(decision.input, Mapping | None)
     ):
         raise InvalidArgumentError(
-            f"the decision on call {id!r} must be True, False or Approval(approved, reason, input),"
+            f"The decision on call {id!r} must be True, False or Approval(approved, reason, input),"
             f" got {decision!r:.80}."
         )
     return decision
@@ -74,13 +74,13 @@ def validate_runnable(call: ToolCall, tool: Tool | None) -> None:
     """Raise an error if an approved call cannot run, so that it stays pending and can be decided again."""
     if tool is None:
         raise ConfigurationError(
-            f"Call {call.id!r} was approved, but there is no tool {call.name!r} here: pass the tools and skills with"
+            f"Call {call.id!r} was approved, but this run has no tool {call.name!r}: pass the tools and skills with"
             " which the turn began. No call was run."
         )
     try:
         tool.bind(call.input)
     except ValueError as problem:
-        raise InvalidArgumentError(f"call {call.id!r} cannot run with these arguments: {problem}.") from problem
+        raise InvalidArgumentError(f"Call {call.id!r} cannot run with these arguments: {problem}.") from problem
 
 
 def note_changed_input(result: ToolResult, original: ToolCall, executed: ToolCall) -> ToolResult:

@@ -37,7 +37,8 @@ class ModelChoice:
 def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) -> ModelChoice:
     """Choose the model: `name`, else `TELLBACK_MODEL`, else the first built-in provider that is ready.
 
-    The name "auto" means no name. Only if no key is set, this looks for an Ollama server, for at most half a second.
+    The name "auto" means no name. Only if no key and no GGUF file is set up, this looks for an Ollama server, for at
+    most half a second.
 
     >>> choose_model(env={"OPENAI_API_KEY": "..."}).name
     'gpt-5'

@@ -38,9 +38,9 @@ _signatures: WeakKeyDictionary[Any, _FunctionSignature] = WeakKeyDictionary()
 class DeltaSink:
     """The receiver of deltas: passes them to the caller's callback (sync or async) and to the run's events.
 
-    One task runs an async callback, in order, while the stream continues. Calling the sink returns the sink, which can
-    be awaited, so stream functions may write `on_delta(d)` or `await on_delta(d)`. It may be called from another
-    thread; the callback still runs on the event loop. As a context manager it waits at the end until the callback has
+    An async callback runs in a task that processes the deltas in order. Calling the sink returns the sink, which can be
+    awaited, so stream functions may write `on_delta(d)` or `await on_delta(d)`. It may be called from another thread;
+    the callback still runs on the event loop. As a context manager, the sink waits at the end until the callback has
     processed all deltas; if the block is cancelled, it cancels the callback.
     """
 
@@ -129,7 +129,7 @@ class CallRequest(NamedTuple):
 
 
 class TracedCaller:
-    """A caller that makes a span of each call, below the current span."""
+    """A caller that creates a span for each call, as a child of the current span."""
 
     __slots__ = ("_caller", "_model", "_provider")
 
@@ -166,7 +166,7 @@ class TracedCaller:
 
 
 class FunctionCaller:
-    """Calls the functions of `ChatOptions` or of a registration; one function is enough for both kinds of calls."""
+    """Calls the functions of `ChatOptions` or of a registration; either function is enough for both kinds of calls."""
 
     __slots__ = ("_chat_fn", "_chat_stream_fn", "_model")
 
@@ -293,7 +293,7 @@ class _FunctionSignature:
     keywords: frozenset[str] | None
 
     def select_settings(self, call: CallRequest) -> tuple[str | None, Mapping[str, Any]]:
-        """Select the settings that the function accepts; without `output_schema`, the schema goes into the prompt."""
+        """Select the settings that the function accepts. A schema that it cannot take is added to the prompt."""
         system, settings = call.system, call.settings
         if not settings:
             return system, settings
@@ -309,7 +309,7 @@ class _FunctionSignature:
 
 def _get_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
     key = getattr(fn, "__func__", fn)
-    with contextlib.suppress(TypeError):  # some callables cannot be held weakly
+    with contextlib.suppress(TypeError):  # some callables cannot be weakly referenced
         found = _signatures.get(key)
         if found is None:
             found = _signatures[key] = _read_signature(fn, positional_count)
@@ -441,7 +441,7 @@ ChatCaller: TypeAlias = ModelCaller | FunctionCaller | TracedCaller
 def resolve_caller(opts: ChatOptions) -> ChatCaller:
     """Select the caller: the chat function if set, else the model object, else the provider of the model's name.
 
-    If tracing is on, each call is a span.
+    If tracing is on, each call gets a span.
     """
     name = opts.model_name
     provider: str | None = None

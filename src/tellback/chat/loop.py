@@ -270,7 +270,7 @@ class LoopRun:
         self.system = f"{self.system}\n\n{FINAL_CALL_INSTRUCTION}" if self.system else FINAL_CALL_INSTRUCTION
 
     async def accept_reply(self, reply: ChatReply) -> bool:
-        """Whether the reply ends the run. If it is not a valid value, add a message with the error for the model."""
+        """Return whether the reply ends the run. If its value is invalid, add a message to the model with the error."""
         await self.notify_reply(reply, is_last=self._output_spec is None)
         if self._output_spec is None:
             return True
@@ -336,8 +336,9 @@ async def run_loop_messages(
     """Run the loop on a history; `approvals` decides on calls that an earlier run left pending.
 
     `on_message(message, reply, last)` is awaited for each message that the run adds, before the run continues. `reply`
-    is the model's reply if the message is one, and `last` is true if the run ends with it. `on_approved(calls)` is
-    awaited before approved calls run, for example to record that they may have taken effect.
+    is the model's reply if the message is one. `last` is true for the reply that ends the run; with `output_type` it is
+    always false, because the reply is validated afterwards. `on_approved(calls)` is awaited before approved calls run,
+    for example to record that they may have taken effect.
 
     >>> import asyncio
     >>> from tellback.testing import ScriptedModel, says
@@ -477,7 +478,7 @@ async def _iterate_run(
         if reply.stop_reason == "pause_turn" and not is_final_call:
             await run.notify_reply(reply)
             paused_text += reply.text
-            continue  # the provider paused a long turn and continues it when the reply is sent back
+            continue  # the provider paused a long turn and continues it when it gets the reply back
         if await run.accept_reply(reply):
             yield run.build_result(paused_text + reply.text, "max_iterations" if is_final_call else reply.stop_reason)
             return

@@ -94,8 +94,8 @@ class ReplyBuilder:
 class ChatRequest:
     """One call to a model, in a form independent of the provider.
 
-    `tool_choice` is "auto", "none", "required" or a tool's name. `output_schema` asks for JSON of that
-    schema. `config` is sent to the provider unchanged (temperature, for example).
+    `tool_choice` is "auto", "none", "required" or a tool's name. `output_schema` requests JSON with this schema.
+    `config` is sent to the provider unchanged (temperature, for example).
     """
 
     messages: tuple[Message, ...]
@@ -113,8 +113,8 @@ class Model(Protocol):
 
     `complete` returns the whole reply. `stream` yields deltas in order, the last one a `StreamStop`. Closing the
     iterator or cancelling the task that reads it ends the call. Both raise `ProviderError` if the provider fails. Both
-    accept the fields of `ChatRequest` that are set as keywords (`tool_choice`, `max_output_tokens`, `output_schema`,
-    `config`), and any other provider-specific configuration.
+    accept the other fields of `ChatRequest` as keywords (`tool_choice`, `max_output_tokens`, `output_schema`,
+    `config`), and any provider-specific configuration.
     """
 
     model: str

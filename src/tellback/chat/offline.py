@@ -32,9 +32,7 @@ UNSURE_HEADING = "I am not sure. The closest memories:"
 NOTHING_REMEMBERED = "I found nothing about that in your memory."
 STORED_FOR_MEMORY = "Stored. Your message becomes a memory when this conversation is closed."
 NOT_STORED = "I can only quote memories, and messages are not stored here."
-FIRST_ANSWER_NOTE = (
-    "No model is set up, so answers only quote your memory. `tellback doctor` shows how to set one up."
-)
+FIRST_ANSWER_NOTE = "No model is set up, so answers only quote your memory. `tellback doctor` shows how to set one up."
 SETUP_HINT = (
     "To set up a model, set the environment variable of a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY),"
     " start Ollama, or set TELLBACK_GGUF to the path of a GGUF model file."
@@ -144,7 +142,7 @@ def _build_reply(request: ChatRequest) -> ChatReply:
 
 
 def _select_hits(is_question: bool) -> list[RecallHit]:
-    """Select the hits to quote: the closest ones for a question, and only certain ones for a statement."""
+    """Select the hits to quote: the closest ones for a question, only those with a confident score for a statement."""
     context = bound.remembered()
     hits = [] if context is None else [hit for hit in context.hits if _is_statement(_split_speaker(hit.atom)[1])]
     if not hits or (not is_question and hits[0].score < CONFIDENT_SCORE):

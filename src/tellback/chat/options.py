@@ -114,7 +114,7 @@ class ChatOptions:
                 raise ConfigurationError(
                     f"tools must be a list of functions, got {self.tools!r:.80}: write tools=[...]."
                 )
-            # Tools are made here, where the caller's local names are still visible, and errors appear early.
+            # Convert functions to tools here: local types in their hints are still visible, and errors appear early.
             object.__setattr__(self, "tools", tuple(tools_by_name(self.tools).values()))
         if self.skills is not None or self.skill_resolver is not None:
             self._validate_skills()

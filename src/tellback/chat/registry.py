@@ -51,7 +51,7 @@ OPEN_MODEL_DIMENSIONS = {
 
 
 class Provider(StrEnum):
-    """The first built-in providers. The list is open: a `variant` may be any string.
+    """Constants for built-in providers. They are not the only providers: a `variant` may be any string.
 
     >>> Provider.ANTHROPIC
     <Provider.ANTHROPIC: 'anthropic'>
@@ -73,8 +73,8 @@ class ProviderRegistration:
 
     `detect(model)` receives the lower-cased name. `chat_fn(model, messages, system, tools)` returns a `ChatReply`;
     `chat_stream_fn` also receives `on_delta`. Both may have parameters such as `tool_choice`, `max_output_tokens` and
-    `output_schema`, which are then filled. `embed_fn(model, texts)` returns one vector per text and makes the
-    provider's models embedders; `meta["embed_batch_size"]` is the largest number of texts per call (100).
+    `output_schema`, which are then passed. `embed_fn(model, texts)` returns one vector per text and makes the
+    provider's models embedders; `meta["embed_batch_size"]` is the largest number of texts per call (default: 100).
 
     >>> async def echo(model, messages, system, tools):
     ...     return "You said: " + messages[-1].content
@@ -368,7 +368,10 @@ def open_model(model: str, **options: Unpack[OpenModelOptions]) -> ModelBase:
     found = _require_registration(_all_registrations(), model)
     adapter = get_builtin_adapter(found)
     if adapter is None:
-        raise ConfigurationError(f"{found.display_name} is registered with a chat_fn only, so it has no model object.")
+        raise ConfigurationError(
+            f"{found.display_name} is registered with functions, so it has no model object: pass the name {model!r} as"
+            " the model instead."
+        )
     return adapter.open(model, **options)
 
 

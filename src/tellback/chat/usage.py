@@ -99,7 +99,7 @@ def calculate_cost(
     declared = find_builtin_provider(provider)
     provider_id = None if declared is None else declared.price_id
     if provider and provider_id is None:
-        return None  # a host without a price list entry: the vendor's price may not apply
+        return None  # the price list does not have this host, and the price of the model's vendor may not apply
     usage = price_module.Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,

@@ -39,13 +39,13 @@ def check(
 ) -> None:
     """Validate agents and print a summary of each. Exits with 1 if an agent is invalid.
 
-    SOURCES can be JSON or YAML files of agents, folders of them, or agents in Python modules, written module:attribute.
+    Pass JSON or YAML files of agents, folders with such files, or agents in Python modules, written module:attribute.
     """
     from tellback.agent_sources import find_agents
     from tellback.app import Tellback
 
     with report_errors():
-        # Never opened: it is only the argument for factory functions in modules.
+        # This Tellback is never opened: it is only the argument of factory functions in modules.
         found = [each for source in sources for each in find_agents(source, Tellback(":memory:", worker=False))]
     if as_json:
         print_json([_agent_to_json(each, mermaid=mermaid) for each in found])

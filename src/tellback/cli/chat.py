@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WAKEUP_SECONDS = 0.5
-"""How often the waiting thread wakes to handle signals: on some systems a signal does not wake it."""
+"""How long the waiting thread sleeps before it handles signals: on some systems, a signal does not wake it."""
 
 SLASH_COMMANDS = {
     "/memory [words]": "List your memories, or search them for a topic.",
@@ -79,7 +79,7 @@ class LoopThread(Portal):
             self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
             _wait_interruptibly(finished)
             if not tasks[0].cancelled():
-                tasks[0].exception()  # marks it as retrieved: the user sees the interruption only
+                tasks[0].exception()  # retrieved, so that asyncio does not log it
             raise
         return tasks[0].result()
 
@@ -384,7 +384,7 @@ def chat(
     ] = None,
     argument: Annotated[
         list[str] | None,
-        typer.Option("--argument", metavar="NAME=VALUE", help="Argument of the agent in the JSON or YAML file."),
+        typer.Option("--argument", metavar="NAME=VALUE", help="Argument that the agent's JSON or YAML file declares."),
     ] = None,
     space: Annotated[str, typer.Option("--space", "-s", help="Name of the memory space.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the conversation.")] = "chat",

@@ -160,11 +160,11 @@ def export(
     """Export all data of a user: conversations, memories, jobs, costs and API keys.
 
     The file appears only when it is complete, and only its owner can read it. With --to, --json prints the numbers of
-    rows as JSON.
+    records as JSON.
     """
     prints_to_terminal = to is None and _is_terminal()
     if prints_to_terminal and format == "zip":
-        raise typer.BadParameter("zip output cannot be written to a terminal: use --to FILE.", param_hint="--format")
+        raise typer.BadParameter("A zip cannot be written to a terminal: pass --to FILE.", param_hint="--format")
     buffer = io.BytesIO()
 
     async def run_export(handle: User) -> ExportReport:

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 SQLITE_HEADER = b"SQLite format 3\x00"
 COUNTED_TABLES = ("conversations", "messages", "atoms", "entities", "jobs")
 MAX_CHECKED_BYTES = 500_000_000
-"""Files larger than this get no integrity check, which reads the whole file."""
+"""The integrity of larger files is not checked, since the check reads the whole file."""
 
 MAX_TABLES_NAMED = 3
-"""Maximum number of foreign tables listed in an error."""
+"""Maximum number of another program's tables to list in an error."""
 
 PROBE_TIMEOUT = 1.0
 """Seconds to wait for the process that listens on the port."""
 
 INTERNAL_EXTRAS = ("all", "dev", "docs", "test")
 UNCONFIGURED_NOTES = ("is not set", "no Ollama answers")
-"""Parts of the notes of models that are not set up at all."""
+"""If a model's note contains one of these texts, the model is not set up at all."""
 
 _REQUIREMENT_NAME = re.compile(r"^([A-Za-z0-9._-]+)")
 _EXTRA_MARKER = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -50,7 +50,7 @@ CheckStatus = Literal["ok", "off", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """A store's kind, place and schema: `version` is 0 without tables, `needed` is this release's version."""
+    """A store's kind, place and schema: `version` is 0 without tables, `needed` is this release's schema version."""
 
     kind: str
     place: str

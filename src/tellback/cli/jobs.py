@@ -117,7 +117,7 @@ def drain(
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Run all waiting jobs of all users, and exit. The exit code is 1 if jobs of this user have failed.
+    """Run all waiting jobs of all users, and exit. The exit code is 1 if the user has failed jobs.
 
     The model extracts the memories. Without a model, every message becomes a memory, word for word.
     """
@@ -139,14 +139,19 @@ def worker(
     concurrency: Annotated[int, typer.Option(min=1, help="Number of jobs to run at the same time.")] = 2,
     extractor: Annotated[
         Literal["llm", "verbatim"] | None,
-        typer.Option(help="How to extract memories: with the model, or verbatim. Default: llm if there is a model."),
+        typer.Option(
+            help="llm: the model extracts memories; verbatim: every message becomes a memory. Default: llm, if there is"
+            " a model."
+        ),
     ] = None,
     prompts: Annotated[Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="Folder with custom prompts.")] = None,
     close_stale_after: Annotated[
         float | None,
-        typer.Option(min=0, help="Close conversations without messages for these hours. Default: never."),
+        typer.Option(min=0, help="Close conversations after this many hours without a message. Default: never."),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Exit when no job waits; code 1 if jobs failed.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Exit when no job is due; the exit code is 1 if jobs failed.")
+    ] = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Run background jobs: extract memories, refresh summaries and detect patterns.
@@ -160,7 +165,7 @@ def worker(
 
     if model is None and (extractor != "verbatim" or prompts is not None):
         raise typer.BadParameter(
-            "extraction needs --model or TELLBACK_MODEL. To store messages verbatim instead, use --extractor verbatim."
+            "Extraction needs --model or TELLBACK_MODEL. To store messages verbatim instead, use --extractor verbatim."
         )
     log_to_console(verbose=verbose)
     options = WorkerOptions(concurrency=concurrency)
@@ -195,7 +200,7 @@ async def run_worker(tb: Tellback, *, once: bool) -> int:
 
 
 async def _exit_code(tb: Tellback, since: datetime) -> int:
-    """Return 1 if jobs have failed since that time, finally or until their next attempt."""
+    """Return 1 if jobs have failed since that time, or if failed jobs wait for their next attempt."""
     failed = [job for job in await tb.jobs.list("failed", limit=None) if job.updated_at >= since]
     retrying = [job for job in await tb.jobs.list("queued", limit=None) if job.error is not None]
     if failed or retrying:

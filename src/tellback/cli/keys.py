@@ -51,7 +51,7 @@ def create(
     tenant: Annotated[str, typer.Option(help="Tenant of the key.")] = "default",
     app_id: Annotated[str, typer.Option("--app", help="App of the key.")] = "default",
     user: Annotated[str | None, typer.Option(help="User of the key; required with --role user.")] = None,
-    name: Annotated[str, typer.Option(help="A name by which you recognize the key.")] = "",
+    name: Annotated[str, typer.Option(help="A name that helps you recognize the key.")] = "",
     expires: Annotated[
         datetime | None,
         typer.Option(

@@ -39,7 +39,7 @@ BENCH_NOTE = (
     " `make bench` in the repository."
 )
 INTERPRETER_STARTS = 5
-"""How many interpreters to start for the import benchmark: starting one is slow, and the times vary little."""
+"""How many interpreters the import benchmark starts: few, since starting one is slow, and the times vary little."""
 
 SUBJECTS = ("Maya", "Tom", "Lena", "the dentist", "grandmother", "the landlord", "Ravi", "the choir")
 ACTIONS = ("moved to", "called about", "booked a table in", "wrote from", "dreams of", "was born in", "works in")
@@ -68,7 +68,7 @@ def doctor(
 ) -> None:
     """Check this installation: Python, extras, store, models, embedder and port. Changes nothing.
 
-    "off" means optional and not set up, "warn" means that it works with limits, and "fail" means that it does not work.
+    "off" means that it is optional and not set up, "warn" that it works with limits, and "fail" that it does not work.
     The exit code is 1 if a check fails. API keys are never printed.
     """
     from tellback.cli.diagnostics import run_checks

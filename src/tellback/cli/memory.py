@@ -165,7 +165,7 @@ def recall(
     Time expressions such as "last May" in a question are understood. With --entity, the newest memories come first.
     """
     if (topic is None) == (entity is None):
-        raise typer.BadParameter('pass either a topic ("where does she live?") or --entity, such as --entity Lena.')
+        raise typer.BadParameter('Pass either a topic ("where does she live?") or --entity, such as --entity Lena.')
 
     async def load(handle: User) -> RecallResult:
         found = await resolve_space(handle, space)

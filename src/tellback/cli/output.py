@@ -26,14 +26,14 @@ from tellback.types.jsontext import to_json_value as to_json_value
 T = TypeVar("T")
 
 PIPE_WIDTH = 10_000
-"""The width when output goes to a file or a pipe: programs that read it expect one row per line."""
+"""The width of output that goes to a file or a pipe: programs that read it expect one row per line."""
 
 SHORT_LENGTH = 72
 COLUMN_GAP = 2
 
 
 def escape_controls(text: str) -> str:
-    """Escape control characters, which could change the terminal's state: the text may come from anyone.
+    """Escape control characters. The text may come from anyone, and they could change the terminal's state.
 
     >>> escape_controls("red \\x1b[31malert")
     'red \\\\x1b[31malert'

@@ -161,7 +161,7 @@ async def open_app(
     validate_store_file(url, may_create=may_create)
     tb = Tellback(url, **{"worker": False, **options})
     if tb.store.url.endswith(":memory:") and not allow_in_memory:
-        raise ConfigurationError("An in-memory store is lost when this command exits: pass a file or postgresql://… .")
+        raise ConfigurationError("An in-memory store is lost when this command exits: pass a file, or postgresql://…")
     async with tb:
         yield tb
 
@@ -182,7 +182,10 @@ def user_of_target(tb: Tellback, target: UserTarget) -> User:
 
 
 async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool = False) -> MemorySpace:
-    """Return the space with this name or id. Without one, return the space "default", or the only space."""
+    """Return the space with this name or id. Without one, return the space "default", or the only space.
+
+    With `may_create`, a missing space is created.
+    """
     spaces = await user.memory.list_spaces()
     name = name_or_id or "default"
     for space in spaces:
@@ -229,7 +232,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
         for number in signals:
             loop.remove_signal_handler(number)
 
-    with suppress(NotImplementedError):  # Windows: Ctrl-C cancels this task, which stops as well
+    with suppress(NotImplementedError):  # on Windows, Ctrl-C cancels this task instead
         for number in signals:
             loop.add_signal_handler(number, on_signal)
     try:

@@ -174,7 +174,7 @@ def _web_uis(console: bool | None, workers: int) -> tuple[Callable[[], WebUI], .
         raise MissingExtraError("nicegui", "console", "The console")
     from tellback import server
 
-    _ = server.create_app  # raises MissingExtraError, which the console's own import would not
+    _ = server.create_app  # raises MissingExtraError, unlike the import of the console
     from tellback.console import create_console_ui
 
     return (create_console_ui,)
@@ -214,7 +214,7 @@ def demo(
 
 
 def _demo_options(url: str, port: int | None, model: str | None) -> ServeOptions:
-    if find_spec("nicegui") is None:  # its extra brings the server along
+    if find_spec("nicegui") is None:  # the console extra includes the server
         raise MissingExtraError("nicegui", "console", "The demo")
     from tellback.console import create_console_ui
 

@@ -66,8 +66,8 @@ class RemoteEvents(RemoteHandle):
     ) -> AsyncGenerator[Event, None]:
         """Yield events after a position, then new ones, without gaps or duplicates.
 
-        Without `after` it starts with the first event, with "latest" with new events. While the server or its store is
-        unavailable, it waits and resumes. It raises if the first connection fails.
+        Without `after`, it starts with the first event; with `after="latest"`, with the next new event. While the
+        server or its store is unavailable, it waits, then resumes. If the first connection fails, it raises the error.
         """
         position: int | str = 0 if after is None else after
         has_connected = False
@@ -78,7 +78,7 @@ class RemoteEvents(RemoteHandle):
                     async for item in events:
                         has_connected = True
                         if item.event == "ready" and item.id is not None:
-                            position = int(item.id)  # the position of "latest": resume from here
+                            position = int(item.id)  # the current position of "latest", to resume from
                             continue
                         event: Event = ChangeWire.decode(json.loads(item.data))
                         yield event
@@ -102,7 +102,7 @@ class RemoteEvents(RemoteHandle):
 
 
 class RemoteAdmin(RemoteHandle, AdminOperations):
-    """Export, erasure and usage of the handle's user, or of another user if the credential allows it."""
+    """Export, erasure and usage of a user's data: the handle's user, or another one if the credential allows it."""
 
     async def export_user_data(
         self,
@@ -120,7 +120,7 @@ class RemoteAdmin(RemoteHandle, AdminOperations):
         query = encode_arguments(user_id=user_id, include_vectors="true" if include_vectors else None)
         if to is None:
             if format is not None:
-                raise InvalidArgumentError("format needs a file: pass its path or an open file as to=....")
+                raise InvalidArgumentError("format requires a file: pass its path or an open file as `to`.")
             payload: dict[str, Any] = await self._get(self._path("export_user_data"), query)
             return payload
         query["format"] = resolve_format(to, format)

@@ -76,7 +76,7 @@ class RemoteAgents(RemoteHandle):
     """The agents of a server, for one user."""
 
     async def list(self) -> builtins.list[AgentSpec]:
-        """List the specs of all agents that have one; empty for credentials of the role "user"."""
+        """List the specs of all agents that have one; credentials of the role `user` get an empty list."""
         payload = await self._get(self._path("list_agents"))
         specs = map(AgentWire.decode, payload["items"])
         return [spec for spec in specs if spec is not None]
@@ -139,7 +139,8 @@ class RemoteAgents(RemoteHandle):
         """Run a turn of an agent with routes, like `agent.respond`. The server stores the session.
 
         A `session` value is sent with its version: if the session has changed since, `PreconditionFailedError` is
-        raised. With a session id, turns queue.
+        raised. With a session id, the turn waits until earlier turns of the session in the same server process have
+        ended.
         """
         body = _encode_respond_body(history, session, approvals, metadata, trace_id, wait)
         headers = _respond_headers(session, idempotency_key)

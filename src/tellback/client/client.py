@@ -60,7 +60,7 @@ def _encode_attachment(attachment: Any) -> dict[str, Any]:
 class RemoteUser(TurnRunner):
     """The handle of one user on a server, like `tb.user(...)`.
 
-    `user_id` is None for a credential of a single user, whose data it then accesses.
+    `user_id` may be None if the credential belongs to a single user. The handle then accesses that user's data.
     """
 
     @property
@@ -136,7 +136,7 @@ class RemoteUser(TurnRunner):
         if id is None:
             found = await conversations.find(namespace, more.get("session_id"))
             if found is None:
-                raise InvalidArgumentError("The chat has no open conversation: pass the conversation_id.")
+                raise InvalidArgumentError("The chat has no open conversation: pass conversation_id.")
             id = found.id
         assert loop.body is not None
         loop.body["conversationId"] = id
@@ -156,9 +156,9 @@ class ReplayResult:
 class TellbackClient(RemoteHandle, AppOperations):
     """A client for a server. `client.user("maya")` has the methods, values and errors of `tb.user("maya")`.
 
-    `api_key` is an API key or a JWT; with one of a single user, call `client.user()`. Requests that are safe to repeat
-    are retried up to `retries` times if no response arrives. `timeout` is in seconds. `http` is a custom
-    `httpx2.AsyncClient`.
+    `api_key` is an API key or a JWT; if it belongs to a single user, call `client.user()` without an id. A request that
+    is safe to repeat is retried up to `retries` times, if no response arrives or its status is 429 or 503. `timeout` is
+    in seconds. `http` is a custom `httpx2.AsyncClient`.
 
     Use it with `async with`, or with `with` in synchronous code, where every method blocks.
 
@@ -186,33 +186,33 @@ class TellbackClient(RemoteHandle, AppOperations):
 
     @property
     def events(self) -> RemoteEvents:
-        """The changes of all users in the credential's tenant and app. Needs an admin."""
+        """The changes of all users in the credential's tenant and app. Requires the role `admin`."""
         return RemoteEvents(self._transport, None, everyone=True)
 
     @property
     def jobs(self) -> RemoteJobs:
-        """The jobs of all users in the credential's tenant and app. Needs an admin."""
+        """The jobs of all users in the credential's tenant and app. Requires the role `admin`."""
         return RemoteJobs(self._transport, None)
 
     @property
     def bindings(self) -> RemoteBindings:
-        """The bindings of all users in the credential's tenant and app. Needs an admin."""
+        """The bindings of all users in the credential's tenant and app. Requires the role `admin`."""
         return RemoteBindings(self._transport, None)
 
     @property
     def keys(self) -> RemoteKeys:
-        """The API keys of the credential's tenant and app. Needs an admin."""
+        """The API keys of the credential's tenant and app. Requires the role `admin`."""
         return RemoteKeys(self._transport, None)
 
     async def close_stale(self, older_than: timedelta | float) -> list[str]:
-        """Close open conversations of all users without changes for that long, and return their ids."""
+        """Close all users' open conversations that have no message newer than `older_than`, and return their ids."""
         body = encode_arguments(older_than=encode_duration("older_than", older_than))
         return [id async for page in self._post_pages("close_everyones_stale", body) for id in page["conversationIds"]]
 
     async def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> ReplayResult:
-        """Queue all users' conversations of a namespace for extraction, oldest first, and return the counts.
+        """Queue all users' conversations of a namespace (default: all) for extraction, oldest first.
 
-        It does not wait for the jobs: see `jobs.list`.
+        Returns the counts without waiting for the jobs: see `jobs.list`.
         """
         body = encode_arguments(namespace=namespace, extraction_version=extraction_version)
         counts = Counter[str]()

@@ -17,7 +17,7 @@ from tellback.wire.operations import OPERATIONS, MemoryOperations
 from tellback.wire.values import JobWire
 
 MAX_WAIT_SECONDS = 20.0
-"""The maximum seconds that one request waits."""
+"""The longest time, in seconds, that one request waits."""
 RECONNECT_SECONDS = 1.0
 
 

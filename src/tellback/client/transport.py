@@ -38,7 +38,7 @@ LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 STREAM_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
 """The server sends heartbeats, so a minute of silence means a failure."""
 MAX_POLLS = 8
-"""How often to poll for the result of an equal request in progress."""
+"""How many times to poll for the result if an equal request is in progress."""
 
 
 PAGE_SIZE = 200
@@ -64,7 +64,7 @@ async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEve
     carriage_return = b""
     async for chunk in chunks:
         chunk = carriage_return + chunk
-        carriage_return = b"\r" if chunk.endswith(b"\r") else b""  # may be the first half of \r\n
+        carriage_return = b"\r" if chunk.endswith(b"\r") else b""  # perhaps the first half of \r\n
         buffer += chunk[: len(chunk) - len(carriage_return)].replace(b"\r\n", b"\n")
         start = 0
         while (end := buffer.find(b"\n\n", max(start, searched - 1))) >= 0:
@@ -78,7 +78,7 @@ async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEve
 
 
 def _check_size(block: bytearray) -> bytearray:
-    """Raise if an event, or its part read so far, is too large."""
+    """Raise `RemoteError` if an event, or its part read so far, is too large."""
     if len(block) - block.endswith(b"\n") > MAX_FRAME_BYTES:
         raise RemoteError(f"The server sent an event of more than {MAX_FRAME_BYTES} bytes.")
     return block
@@ -328,9 +328,9 @@ async def list_all(
     cursor: str | None = None,
     is_backwards: bool = False,
 ) -> list[Any]:
-    """List up to `limit` values, or all. Requests at least one item, so that an unknown path raises.
+    """List up to `limit` values, or all. Requests at least one item, so that an unknown path raises an error.
 
-    With `is_backwards`, each page is put before the previous ones.
+    With `is_backwards`, the values of each page are put before those of the previous pages.
     """
     max_items = None if limit is None else validation.validate_count("limit", limit)
     items: list[Any] = []

@@ -57,7 +57,7 @@ DEFAULT_CYCLES = ChatOptions().max_iterations
 
 
 def resolve_turn_options(model: str | Model | None, arguments: Mapping[str, Any]) -> ChatOptions:
-    """Return the caller's options as one value. Raises for options that cannot be sent to a server."""
+    """Return the caller's options as one value. Raises an error for options that cannot be sent to a server."""
     options, max_cycles = arguments.get("options"), arguments.get("max_cycles")
     if isinstance(options, Mapping) and options.get("on_max_iterations") == "raise":
         raise InvalidArgumentError("options.on_max_iterations must be 'answer' for turns on a server.")
@@ -100,14 +100,14 @@ def _sampling_settings(config: Any) -> dict[str, Any]:
 
 
 def reject_local_arguments(arguments: Mapping[str, Any]) -> None:
-    """Raise for arguments that only work in the process that runs the turn."""
+    """Raise an error for arguments that only work in the process that runs the turn."""
     local_names = [name for name in LOCAL_ARGUMENTS if arguments.get(name) is not None]
     if local_names:
         raise InvalidArgumentError(f"{', '.join(local_names)} cannot be sent to a server.")
 
 
 def reject_unknown_arguments(method: str, arguments: Mapping[str, Any], known: type[Any]) -> None:
-    """Raise for keyword arguments that are not in a `TypedDict`."""
+    """Raise an error for keyword arguments that are not in the `TypedDict` `known`."""
     unknown = arguments.keys() - known.__annotations__.keys()
     if unknown:
         raise InvalidArgumentError(f"{method}() got unexpected arguments: {', '.join(sorted(unknown))}.")
@@ -137,7 +137,7 @@ class LocalTools:
         return descriptions or None
 
     async def run_pending(self, pending: Sequence[ToolCall]) -> list[dict[str, Any]]:
-        """Run the approved calls, and return their results and rejections. Empty if all calls wait for a decision."""
+        """Run the calls of local tools that are approved or need no approval; return their results and the denials."""
         ready = [call for call in pending if self._may_run(call)]
         approved: list[ToolCall] = []
         refused: list[ToolResult] = []
@@ -175,8 +175,8 @@ class TurnLoop:
     each request, `first_fields` only in the first. With `names_conversation`, later requests contain the conversation
     id in the body.
 
-    All requests of a turn share its cycles, which the server also counts. When they are used up, the results of the
-    tools are sent once more, for an answer without tools, as in process.
+    `max_cycles` limits the model calls of all requests of a turn together; the server counts them too. At the limit,
+    the tools' results are sent once more for an answer without tools, as in a turn that runs in this process.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class TurnLoop:
         # Decisions on other calls are sent as well, so that the server reports the error.
         undecidable = encode_approvals(self._local_tools.decisions)
         assert self.body is not None
-        self._calls_before = 1  # the reply with the calls is counted with the following ones
+        self._calls_before = 1  # the server counts the reply with these calls again
         if results:
             self.body["toolResults"] = results
         if undecidable or not results:
@@ -298,5 +298,5 @@ def merge_results(before: TurnResult, after: TurnResult) -> TurnResult:
 
 
 def mark_max_cycles(result: TurnResult) -> TurnResult:
-    """Mark a turn that used all cycles; calls that it still made are not run."""
+    """Mark a turn that reached `max_cycles`; the calls of its last reply are not run."""
     return replace(result, ok=True, status="max_cycles", stop_reason="max_iterations", pending=())

@@ -34,8 +34,8 @@ class Embedder(Protocol):
 
     `embed` returns a C-contiguous float32 array with one row per text, in order. A row has length 1, or is all zeros
     for a blank text. It accepts any number of texts. `query` means that the texts are questions, for models that
-    distinguish questions from searched texts. It raises `EmbeddingError`. Several tasks and event loops may call it at
-    the same time. `close` may be called more than once.
+    distinguish questions from searched texts. `embed` raises `EmbeddingError`. Several tasks and event loops may call
+    it at the same time. `close` may be called more than once.
     """
 
     @property
@@ -157,4 +157,4 @@ def _unknown_embedder_message(name: str, registry: Sequence[ProviderRegistration
         return f"There is no embedder {name!r}. {known}"
     if find_builtin_provider(registration.variant) in embedding_providers:
         return f"{name!r} is a chat model of {registration.display_name}, not an embedding model. {known}"
-    return f"{name!r} cannot embed: {registration.display_name} has no embedding models here. {known}"
+    return f"{name!r} is not an embedder: {registration.display_name} has no embedding models in Tellback. {known}"

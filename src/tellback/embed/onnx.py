@@ -41,7 +41,7 @@ class OnnxEmbedder:
 
     `path` is a folder with `model.onnx` and `tokenizer.json`. Without it, a model known by name is loaded from the
     Hugging Face cache, and downloaded when first used. A text's vector is the mean over its first 4096 tokens.
-    `threads` is the number of cores to use. Needs `tellback[onnx]`.
+    `threads` is the number of CPU threads to use. Requires `tellback[onnx]`.
 
     >>> OnnxEmbedder().name
     'onnx/all-MiniLM-L6-v2-384'
@@ -137,7 +137,7 @@ class _OnnxModel:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # our error has the text that it would print
+        options.log_severity_level = 4  # do not print errors: the error that we raise has the same text
         try:
             self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -184,7 +184,7 @@ class _OnnxModel:
             ids[row, : len(piece.ids)] = piece.ids
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
         try:
-            with self._run_lock:  # each run uses all threads
+            with self._run_lock:  # one run at a time, since each run uses all threads
                 (states,) = self._session.run(
                     [self._output], {name: inputs[name].astype(kind) for name, kind in self._inputs.items()}
                 )
@@ -212,8 +212,8 @@ def _piece_batches(pieces: Sequence[tuple[int, Encoding]]) -> Iterator[Sequence[
 def _download_model(model: str) -> Path:
     """Return the folder of a model known by name in the Hugging Face cache, and download it if necessary."""
     advice = (
-        f"Download it once with a network, or pass OnnxEmbedder(path=...) with the folder of model.onnx and"
-        f" tokenizer.json from https://huggingface.co/sentence-transformers/{model}."
+        f"Download it once with a network connection, or pass OnnxEmbedder(path=...) with the folder of model.onnx"
+        f" and tokenizer.json from https://huggingface.co/sentence-transformers/{model}."
     )
     try:
         from huggingface_hub import snapshot_download

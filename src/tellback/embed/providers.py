@@ -29,15 +29,15 @@ MAX_CONCURRENT_REQUESTS = 4
 class ProviderEmbedder:
     """An embedder that calls a provider's API through its SDK.
 
-    `dimensions` is the length of the vectors. It is required for unknown models, and requests shorter vectors from
-    models that support this. `config` is added to every request unchanged. `timeout`, `retries` and `client` are those
-    of the provider's chat models. A text that is too long for the model is embedded in pieces; its vector is their
-    mean.
+    `dimensions` is the length of the vectors. It is required for models whose vector length Tellback does not know, and
+    requests shorter vectors from models that support this. `config` is added to every request unchanged. `timeout`,
+    `retries` and `client` are those of the provider's chat models. A text that is too long for the model is embedded in
+    pieces; its vector is their mean.
     """
 
     def __init__(self, model: ProviderModel, dimensions: int | None = None) -> None:
         if model.declaration.embeddings is None:
-            raise ConfigurationError(f"{model.provider} has no embedding models here.")
+            raise ConfigurationError(f"{model.provider} has no embedding models in Tellback.")
         self._model = model
         self.prefix = str(model.declaration.variant)
         self.limits = limits = model.declaration.embeddings

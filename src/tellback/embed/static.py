@@ -32,7 +32,7 @@ _WEIGHTS_FILE = "weights/l2_supercat_256.safetensors"
 _TOKENIZER_FILE = "tokenizers/l2_supercat_tokenizer_config.json"
 
 _SPACE = "▁"
-"""The vocabulary's form of a space. A word's token begins with it."""
+"""The character that stands for a space in the vocabulary. The token of a word begins with it."""
 _SPACE_ID = 29871
 _FIRST_WORD_ID = 259
 """Smaller token ids are control tokens and single bytes, which represent unknown text."""
@@ -104,7 +104,7 @@ class StaticWeights:
         return cache.rows.take(positions, axis=0)  # type: ignore[arg-type]
 
     def token_ids(self, text: str) -> list[int]:
-        """Return the same tokens of a text as the tokenizer; a blank text has no tokens.
+        """Return the ids of a text's tokens, the same as the tokenizer's; a blank text has no tokens.
 
         The tokenizer reads a whole text as one word. But no token of the vocabulary has a space after a letter, so a
         text can be read word by word, and the words can be cached.
@@ -126,7 +126,7 @@ class StaticWeights:
         return token_ids
 
     def _tokenize_piece(self, piece: str) -> Sequence[int]:
-        """Return the tokens of a piece that follows a space."""
+        """Return the token ids of a piece that follows a space."""
         if not piece:
             return (_SPACE_ID,)
         clean = _SPACE + (piece if piece.isascii() else SURROGATES.sub("\ufffd", piece))
@@ -207,7 +207,8 @@ class _WordVectorCache:
 
     def __init__(self) -> None:
         self.positions: dict[str, int] = {}
-        self.rows: Vectors = np.empty((_MAX_CACHED_WORDS, DIMENSIONS), dtype=np.float32)  # uses memory only as it fills
+        # The system provides memory only for written rows.
+        self.rows: Vectors = np.empty((_MAX_CACHED_WORDS, DIMENSIONS), dtype=np.float32)
 
     def add(self, words: Sequence[str], vectors: Vectors) -> None:
         start = len(self.positions)

@@ -41,7 +41,7 @@ def normalize_rows(rows: Vectors) -> Vectors:
 
 def to_unit_vectors(rows: Any, count: int, source: str) -> Vectors:
     """Convert an external embedder's result to `count` unit vectors; raises `EmbeddingError` if it is invalid."""
-    if hasattr(rows, "__array__"):  # tensors of other libraries too
+    if hasattr(rows, "__array__"):  # also tensors of other libraries
         rows = np.atleast_1d(np.asarray(rows))
     elif not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
         raise EmbeddingError(f"{source} must return one vector for each text, got {rows!r:.80}.")
@@ -116,7 +116,7 @@ class FunctionEmbedder:
         indices = [index for index, text in enumerate(texts) if text.strip()]
         non_blank = [texts[index] for index in indices]
         if not non_blank and self._dimensions is None:
-            await self._embed_batch(["."], query)  # finds the length of a row of zeros
+            await self._embed_batch(["."], query)  # find the vector length, which rows of zeros need too
         size = self._batch_size or len(non_blank) or 1
         batches = [
             await self._embed_batch(non_blank[start : start + size], query) for start in range(0, len(non_blank), size)
@@ -147,8 +147,8 @@ class FunctionEmbedder:
             self._dimensions = vectors.shape[1]
         if vectors.shape[1] != self._dimensions:
             raise EmbeddingError(
-                f"{self._name} returned vectors of {vectors.shape[1]} dimensions, but earlier of {self._dimensions}."
-                " Use another name for other vectors."
+                f"{self._name} returned vectors of {vectors.shape[1]} dimensions, but earlier vectors had"
+                f" {self._dimensions}. Use another name for other vectors."
             )
         return vectors
 

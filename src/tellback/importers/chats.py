@@ -28,7 +28,7 @@ EARLIEST_TIME, MAX_AHEAD = datetime(1990, 1, 1, tzinfo=UTC), timedelta(days=1)
 """Times outside this range are errors in the export and are ignored: memories would get wrong dates."""
 
 MIN_EPOCH_MILLISECONDS = 100_000_000_000
-"""Epoch numbers from here on are milliseconds: as seconds, they would be thousands of years ahead."""
+"""Epoch numbers from here on are milliseconds: as seconds, they would be thousands of years in the future."""
 
 _EPOCH_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
@@ -72,7 +72,7 @@ class ImportedMessage:
 class ImportedChat:
     """A chat of an export: the messages of the branch shown last, in order.
 
-    `source` is the format, and `id` is the chat's id in the export. `left_out` counts the omitted messages by reason.
+    `source` is the format, and `id` is the chat's id in the export. `left_out` counts what was omitted, by reason.
 
     >>> chat = ImportedChat("jsonl", "c1", None, (ImportedMessage("user", "Hi"), ImportedMessage("user", "Hi")))
     >>> len(set(chat.keys))
@@ -94,7 +94,7 @@ class ImportedChat:
 
     @property
     def ended_at(self) -> datetime | None:
-        """The time of the last message."""
+        """The time of the last message, or the start of the chat if no message has a time."""
         times = (message.created_at for message in self.messages if message.created_at is not None)
         return max(times, default=self.created_at)
 
@@ -141,8 +141,9 @@ class ImportReport:
 
     `chats` and `messages` count the imported ones. `continued` of these chats had been imported before and had new
     messages; `already_there` chats had none. `skipped` counts chats that were not imported, and `left_out` counts
-    omitted messages of imported chats, by reason. `memories` counts the extracted memories, and `failed_jobs` and
-    `waiting_jobs` the extraction jobs that failed or are not done yet.
+    omitted or truncated messages of imported chats, by reason; some formats also count omitted parts of messages.
+    `memories` counts the extracted memories, and `failed_jobs` and `waiting_jobs` the extraction jobs that failed or
+    are not done yet.
     """
 
     format: str
@@ -277,7 +278,7 @@ class ChatBuilder:
         self._left_out: Counter[str] = Counter()
 
     def leave_out(self, reason: str, count: int = 1) -> None:
-        """Count omitted messages."""
+        """Count omitted messages or parts of messages."""
         if count:
             self._left_out[reason] += count
 

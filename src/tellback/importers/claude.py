@@ -1,8 +1,8 @@
 """Parse Claude's `conversations.json`. Each chat has a list of messages; newer exports include their parents.
 
-Format notes: `text` repeats the content, but replaces tool blocks with a note, so `content` is preferred; a long paste
-is an attachment of an empty message; the first message's parent id refers to no message; exports contain no model;
-deleted chats have no messages."""
+Format notes: `text` repeats the content, but replaces tool blocks with a note, so `content` is preferred; a long
+pasted text is an attachment of an empty message; the first message's parent id refers to no message; exports contain no
+model; deleted chats have no messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`ChatExport`: an opened export (zip, folder or file) with its chats, oldest first.
 
 Its JSON is read value by value, with offsets, so an export may be larger than memory: each chat is read again on
-demand. `ijson` returns no offsets, rejects NaN and changes lone surrogates. On 56 MB, it took equally long with its C
-library, and twelve times as long without."""
+demand. `ijson` is not used: it returns no offsets, rejects NaN and changes lone surrogates. On 56 MB, it took equally
+long with its C library, and twelve times as long without."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ MAX_EXPORT_BYTES = 8 * 1024**3
 """Maximum number of bytes that a zip may unpack to."""
 
 MAX_COMPRESSION_RATIO, SMALL_FILE_BYTES = 500, 64 * 1024**2
-"""A zip bomb limit for larger files. Real chats have a compression ratio of about 10."""
+"""A protection against zip bombs: a file that unpacks to more than `SMALL_FILE_BYTES` must not have a higher
+compression ratio than this. Real chats have a ratio of about 10."""
 
 CHUNK_BYTES = 1 << 20
 MAX_ZIP_DEPTH = 2
@@ -106,8 +107,9 @@ def open_chat_files(source: str | PathLike[str], stack: ExitStack) -> list[ChatF
 def _open_folder(folder: Path, stack: ExitStack) -> list[ChatFile]:
     paths = [path for path in sorted(folder.rglob("*")) if _CHAT_FILE_NAME.fullmatch(path.name) and path.is_file()]
     if not paths:
-        names = ", ".join(sorted(path.name for path in folder.iterdir())[:_MAX_LISTED_NAMES]) or "nothing"
-        raise ImportFormatError(str(folder), f"it contains no conversations.json and no .jsonl file, only {names}.")
+        names = ", ".join(sorted(path.name for path in folder.iterdir())[:_MAX_LISTED_NAMES])
+        found = f"it contains only {names}" if names else "it is empty"
+        raise ImportFormatError(str(folder), f"the folder has no conversations.json and no .jsonl file: {found}.")
     files = []
     for path in paths:
         file = stack.enter_context(path.open("rb"))
@@ -138,7 +140,7 @@ def _open_zip(name: str, file: IO[bytes], stack: ExitStack, max_bytes: int, dept
 
 def _unpack(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: IO[bytes], max_bytes: int) -> int:
     if info.flag_bits & 1:
-        raise ImportFormatError(name, f"{info.filename!r} in it has a password. Unpack it and import the folder.")
+        raise ImportFormatError(name, f"its file {info.filename!r} has a password. Unpack it and import the folder.")
     max_bytes = min(max_bytes, max(SMALL_FILE_BYTES, info.compress_size * MAX_COMPRESSION_RATIO))
     size = 0
     with archive.open(info) as packed:
@@ -147,7 +149,7 @@ def _unpack(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: 
             size += len(chunk)
             if size > max_bytes:
                 raise ImportFormatError(
-                    name, f"{info.filename!r} in it unpacks to more than {max_bytes:,} bytes. Is it a chat export?"
+                    name, f"its file {info.filename!r} unpacks to more than {max_bytes:,} bytes. Is it a chat export?"
                 )
             target.write(chunk)
     target.flush()
@@ -352,7 +354,7 @@ class ChatPiece:
 
 @dataclass(frozen=True, slots=True)
 class ExportEntry:
-    """A chat of an export, without its text. If it `is_message_lines`, it may be spread over several files."""
+    """A chat of an export, without its text. With `is_message_lines`, its messages are lines of one or more files."""
 
     id: str
     pieces: Sequence[ChatPiece]
@@ -366,7 +368,7 @@ class ChatExport:
     """The chats of an export. Its files stay open until `close`.
 
     A first scan finds the chats and their dates; each chat is read again on demand. So an export may be larger than
-    memory, but a single chat may not. `skipped` counts the chats that are not in `entries`, by reason.
+    memory, but a single chat may not. `skipped` counts the chats and lines that are not in `entries`, by reason.
     `on_chat_found` is called during the scan, and can raise an error to stop it.
     """
 

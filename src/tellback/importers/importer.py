@@ -28,13 +28,13 @@ T = TypeVar("T")
 
 PAGE_SIZE = 200
 NEWEST_COUNT = 5
-"""How many of the newest conversations to check for new ones by concurrent imports."""
+"""How many of the newest conversations to load when looking for new ones from concurrent imports."""
 
 METADATA_KEY = "import"
 """The metadata key of a conversation that identifies the imported chat."""
 
 PROGRESS_SECONDS = 0.5
-"""Interval between progress reports."""
+"""Interval between progress reports while waiting for memories."""
 
 MAX_RETRY_WAIT = timedelta(seconds=30)
 """Stop waiting for a failed job, and for the jobs queued behind it, if its next attempt is further away than this:
@@ -51,7 +51,7 @@ BLOCK_LENGTH = 100_000
 
 MAX_ATTEMPTS = 5
 PROGRESS_INTERVAL = 100
-"""Report progress after every so many chats found."""
+"""The number of found chats between two progress reports."""
 
 SKIPPED_BEFORE_SINCE = "no messages since the given time"
 SKIPPED_OVER_LIMIT = "limit reached"
@@ -143,7 +143,7 @@ class ImportedConversations:
         return list(self._by_session.get(chat.session_id, {}).values())
 
     def is_complete(self, chat: ImportedChat) -> bool:
-        """Whether one closed conversation contains the whole chat; if not, check the stored messages."""
+        """Whether one closed conversation contains the whole chat. If not, several may: see `missing_messages`."""
         return any(_holds_whole_chat(part, chat.digest) for part in self.conversations_of(chat))
 
     async def missing_messages(self, chat: ImportedChat) -> list[int]:
@@ -306,7 +306,7 @@ class _ImportRun:
         self._imported = ImportedConversations(user.conversations, namespace)
         self._skipped: Counter[str] = Counter(export.skipped)
         self._left_out: Counter[str] = Counter()
-        self._counts: Counter[str] = Counter()  # by the field names of the report
+        self._counts: Counter[str] = Counter()  # keys: field names of the report
         self.conversation_ids: list[str] = []
 
     async def run(self, since: datetime | None, limit: int | None) -> None:
@@ -386,7 +386,8 @@ class _ImportRun:
         )
         if conversation.id not in self._imported:
             # A concurrent import may have filled and closed a conversation since `missing` was read. While this one is
-            # open, no other grows, so one more read is enough. Refresh before the add: it stops at known conversations.
+            # open, no other grows, so one more read is enough. Refresh before `add`, because a refresh stops at known
+            # conversations.
             await self._imported.refresh()
             self._imported.add(conversation)
             if len(self._imported.conversations_of(chat)) > 1:

@@ -1,7 +1,7 @@
 """Jobs: work that is stored until it is done, and the workers that run it.
 
-The package has the `tb.jobs` handle, the runner, and a worker for each kind of store. `runtime`, `turns`, `app`, `cli`
-and `testing` import it.
+The package has the `tb.jobs` handle, the runner, and a worker for each kind of store. `runtime`, `wire`, `server`,
+`app`, `cli` and `testing` import it.
 """
 
 from tellback.jobs.handle import Jobs

@@ -133,7 +133,7 @@ class Jobs(Handle):
         await self._background.close()
 
     async def _poll(self, is_done: Callable[[], Awaitable[bool]], deadline: float | None) -> bool:
-        """Let the worker run until `is_done` or the deadline; return whether it is done."""
+        """Let the worker run until `is_done` returns true or the deadline passes; return whether it is done."""
         pause = FIRST_POLL_SECONDS
         while not await is_done():
             self.wake()

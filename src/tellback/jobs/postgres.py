@@ -1,8 +1,8 @@
 """The procrastinate queue on PostgreSQL: its tables, a delivery for each job, and its worker.
 
 Importing it is slow, so only `tellback.jobs.worker` imports it, when a worker starts. The jobs table has the state of
-all jobs; the queue only delivers them to a worker. A lost delivery is created again, and a superfluous one finds its
-job claimed or finished.
+all jobs; the queue only delivers them to a worker. A lost delivery is created again, and a superfluous one does
+nothing, because its job is already claimed or finished.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RUN_JOB_TASK = "tellback.run_job"
 DELIVERY_BATCH = 500
 CONNECT_SECONDS = 10
 POOL_TIMEOUT = 5.0
-"""How long to wait for a connection. A stopping worker waits no longer for an unavailable server."""
+"""How long to wait for a connection. A stopping worker does not wait longer than this for an unavailable server."""
 
 _SELECT_UNDELIVERED = """
 SELECT id, space_id, due_at
@@ -264,7 +264,7 @@ class QueueService:
         self._worker.stop()
 
     async def deliver(self) -> None:
-        """Ensure that every waiting job is in the queue. The slower this is, the less often it runs."""
+        """Ensure that every waiting job is in the queue. After a slow run, the next run starts later."""
         async with self._delivery_lock:
             await asyncio.sleep(min(MAX_DELIVERY_PAUSE, self._delivery_seconds * 4))
             started = time.monotonic()
@@ -288,16 +288,16 @@ class QueueService:
             raise _RedeliverAt(retry_at)
 
     async def _next_attempt(self, job_id: str) -> float | None:
-        """Return when to try again a job that could not be claimed; None if it has ended."""
+        """Return when to retry a job that could not be claimed; None if it has ended, or gets another delivery."""
         job = await self._store.jobs.get(None, job_id)
         if job is None or job.status.is_finished:
             return None
         now = time.time()
         if job.status is JobStatus.RUNNING:
-            return now + self._options.heartbeat  # another worker runs it, and may die
+            return now + self._options.heartbeat  # another worker runs it, but that worker may die
         due = job.due_at.timestamp()
         if due > now:
-            # The server's clock is ahead, so the job would be delivered immediately.
+            # The clock of the database server is ahead. Without a pause, the job would be delivered again immediately.
             await asyncio.sleep(min(RETRY_SECONDS, due - now))
             return due
         await self._redeliver_last(job, now + RETRY_SECONDS)
@@ -305,7 +305,7 @@ class QueueService:
 
     def _on_delivery_done(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None and not _is_delivery_gone(error):  # a missing delivery was erased with its user
+        if error is not None and not _is_delivery_gone(error):  # the delivery is missing if its user was erased
             log.warning("Could not end a delivery; restarting the worker", exc_info=error)
             self._worker.stop()
             return
@@ -336,8 +336,7 @@ class QueueService:
             count = len(rows)
 
     async def _redeliver_last(self, job: Job, at: float) -> None:
-        """Deliver a job again after all others of its space, because its delivery came before that of an earlier
-        job."""
+        """Deliver a job again after all others of its space, because it was delivered before an earlier job."""
         await self._deliver_all()
         async with self._exclusive_transaction() as connection:
             select_waiting = "SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = %s AND status = 'todo'"

@@ -32,7 +32,7 @@ Handler = Callable[[Job], Awaitable[JobEnd | None]]
 """Runs a job. It returns the outcome, or None if it has ended the job itself."""
 
 TRANSIENT_ERRORS = (StoreUnavailableError, StoreBusyError, StoreFullError)
-"""Store errors after which the same call may work later."""
+"""Store errors after which the same call may succeed later."""
 
 PERMANENT_ERRORS = (ExtractionError, InvalidArgumentError, NotFoundError)
 """Errors that another attempt cannot fix. A configuration error is not one, because another worker may have another
@@ -44,7 +44,7 @@ LOGGABLE_ERRORS = (StoreError, ConfigurationError)
 MAX_ERROR_LENGTH = 2_000
 RETRY_SECONDS = 1.0
 REQUEUE_TIMEOUT = 5.0
-"""How long a stopping worker waits until the store has its job back. Otherwise the job is free when its lease ends."""
+"""How long a stopping worker tries to put a job back in the queue. Otherwise the job waits until its lease ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class WorkerOptions:
     A job is leased for `lease`, and the lease is renewed every `heartbeat`. If a worker dies, another one may claim its
     job when the lease ends, or earlier. A job that takes longer than `timeout` fails. A failed job is tried again after
     `first_delay`, then after three times as long each time, up to `longest_delay`, until it has started `attempts`
-    times. `poll` is the interval of looking for jobs without a notification. Jobs may continue for `grace` when the
-    worker stops. One job gets at most `window_length` characters of a conversation.
+    times. `poll` is the interval of looking for jobs without a notification. When the worker stops, jobs may
+    continue for `grace`. One job gets at most `window_length` characters of a conversation.
 
     >>> WorkerOptions(concurrency=4).concurrency
     4
@@ -176,7 +176,7 @@ class JobRunner:
                 raise
             if lease_task.done():
                 span.record_outcome("lost")
-                log.warning("Job %s was lost while it ran: its lease had ended", job.id)
+                log.warning("Job %s was stopped: it was cancelled or erased, or its lease had ended", job.id)
                 return None
             return await self._record_failure(job, error, span)
         except PostponeJob as error:
@@ -184,7 +184,7 @@ class JobRunner:
             return await self._postpone(job, error.seconds)
         except JobLostError:
             span.record_outcome("lost")
-            log.debug("Another worker runs job %s now", job.id)
+            log.debug("Job %s now belongs to another worker, or was erased", job.id)
             return None
         except Exception as error:  # noqa: BLE001 - any error of a handler is stored in the job
             return await self._record_failure(job, error, span)
@@ -235,7 +235,7 @@ class JobRunner:
         return None if stored is None else until
 
     async def _requeue(self, job: Job) -> None:
-        """Put a job back in the queue. A second cancellation does not interrupt this, unless it takes long."""
+        """Put a job back in the queue, in a task that a second cancellation does not stop, within `REQUEUE_TIMEOUT`."""
         log.info("Putting job %s back in the queue", job.id)
         requeue_task = asyncio.create_task(self._postpone(job, 0), name=f"put back {job.id}")
         await asyncio.wait({requeue_task}, timeout=REQUEUE_TIMEOUT)
@@ -243,7 +243,7 @@ class JobRunner:
             requeue_task.cancel()
         [outcome] = await asyncio.gather(requeue_task, return_exceptions=True)
         if isinstance(outcome, BaseException):
-            log.warning("Could not put job %s back; it is free when its lease ends", job.id, exc_info=outcome)
+            log.warning("Could not put job %s back; it waits until its lease ends", job.id, exc_info=outcome)
 
     async def _write_with_retry(self, job: Job, write: Callable[[], Awaitable[Job | None]]) -> Job | None:
         """Write to the store, and retry transient errors for as long as the job's lease lasts."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tellback.jobs")
 
 STOP_TIMEOUT = 5.0
-"""How much longer than its jobs a stopping queue may take."""
+"""How many seconds a stopping queue may take in addition to the grace time of its jobs."""
 
 MAX_RETRY_PAUSE = 30.0
 """The longest pause before the next attempt to open the queue."""
@@ -42,13 +42,13 @@ LIVENESS_PAUSE_SECONDS = 0.8
 sure."""
 
 EVENT_BATCH = 100
-"""How many events one transaction processes. Other writers wait for it."""
+"""The maximum number of events that one transaction processes. Other writers wait for the transaction."""
 
 DISPATCH_PAUSE_SECONDS = 0.5
-"""Events within this time are processed together, unless it is urgent, so that turns do not pay for each look."""
+"""How long to collect events before they are processed together, to save work. `wake` ends this pause."""
 
 DISPATCH_INTERVAL_SECONDS = 30.0
-"""The interval of processing events even if no job is expected, which keeps the next look short."""
+"""The interval of processing events that create no jobs, so that there are never many unprocessed ones."""
 
 MAX_TICK_SECONDS = 30.0
 """The longest interval of checking whether a schedule is due."""
@@ -94,8 +94,9 @@ async def requeue_orphaned_jobs(store: Store, clock: Callable[[], datetime], *, 
 class Worker(ABC):
     """Delivers jobs to their handlers, by kind.
 
-    Until `wake` is called, or it finds a job or an event that may become one, it only looks periodically. Closing gives
-    running jobs `options.grace` seconds, then puts them back in the queue.
+    At first, it only checks periodically whether there is work: a job, or an event that may create one. It starts to
+    work when there is some, or when `wake` is called. Closing gives running jobs `options.grace` seconds, then puts
+    them back in the queue.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Worker(ABC):
 
     @property
     def is_awake(self) -> bool:
-        """Whether it has found work."""
+        """Whether it has found work, or `wake` was called."""
         return self._wake_event.is_set()
 
     def start(self) -> None:
@@ -291,13 +292,12 @@ class EmbeddedWorker(Worker):
                 self._start_job(job)
 
     async def _claim_next(self) -> tuple[Job | None, float | None]:
-        """Return the next job, or None and how long to wait: without a limit if there is no capacity for another
-        job."""
+        """Return the next job, or None and how long to wait: without a limit if no more jobs may run at once."""
         options = self._options
         if len(self._running) >= options.concurrency:
             return None, None
         count, due = await self._store.jobs.backlog(at=time.time())
-        job = await self._runner.claim() if count else None  # claiming writes, counting does not
+        job = await self._runner.claim() if count else None  # count first, because claiming writes to the store
         return job, options.poll if due is None else min(options.poll, max(0.01, due - time.time()))
 
     def _start_job(self, job: Job) -> None:
@@ -372,7 +372,7 @@ class QueueWorker(Worker):
                     await service_task
 
     async def _deliver_missing(self, service: QueueService) -> None:
-        """Look periodically for jobs without a delivery: the process that created them may have died in between."""
+        """Look periodically for jobs without a delivery: the process that created them may have died too early."""
         while True:
             await asyncio.sleep(self._options.poll)
             await service.deliver()

@@ -32,10 +32,10 @@ MAX_MESSAGE_LENGTH = 6_000
 MAX_NAMES_LISTED = 10
 MAX_TOOL_NAME_LENGTH = 100
 MAX_OUTPUT_CHARACTERS = 30_000
-"""Maximum size of the items of one result as JSON. Its text has about the same size again."""
+"""Maximum size of the items of one result as JSON. The result also contains them as text of about the same size."""
 
 OmittedNone = SkipJsonSchema[None]
-"""None that is not part of the JSON schema: some models pass null for omitted arguments, and results omit it."""
+"""None, but not in the JSON schema: arguments may be null, because some models pass it, and results omit the field."""
 
 
 def replace_surrogates(text: str) -> str:
@@ -135,7 +135,7 @@ EntityTypeName = Literal["PERSON", "ORGANIZATION", "PLACE", "OBJECT", "CONCEPT",
 
 
 def optional(description: str, alias: str | None = None) -> Any:
-    """Return an optional field."""
+    """Return an optional field with the default None."""
     return Field(default=None, description=description, alias=alias)
 
 

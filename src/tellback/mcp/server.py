@@ -273,7 +273,7 @@ class McpApp:
     ) -> None:
         for name, value in (("allowed_hosts", allowed_hosts), ("allowed_origins", allowed_origins)):
             if isinstance(value, str):
-                raise ConfigurationError(f"{name} must be a list of names, got the text {value!r:.80}.")
+                raise ConfigurationError(f"{name} must be a list of strings, got {value!r:.80}.")
         self._server = server
         self._security = TransportSecuritySettings(
             enable_dns_rebinding_protection=allowed_hosts is not None,
@@ -327,7 +327,7 @@ class McpApp:
             and not self._is_allowed_origin(origin)
         ):
             return PlainTextResponse("Invalid Origin header", 403)
-        if scope["method"] != "POST":  # GET and DELETE are for sessions, which a stateless server lacks
+        if scope["method"] != "POST":  # GET and DELETE are for sessions, which a stateless server does not have
             return PlainTextResponse("Method Not Allowed", 405, {"Allow": "POST"})
         if self._manager is None:
             return PlainTextResponse("Service Unavailable", 503)

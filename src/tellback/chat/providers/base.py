@@ -28,7 +28,7 @@ FINAL_SECONDS = 1.0
 
 
 class IdleTimeout:
-    """A limit on each period of silence in one call: `timeout` seconds."""
+    """A limit of `timeout` seconds on each period of silence in one call."""
 
     def __init__(self, provider: str, model: str, timeout: float) -> None:
         self._provider = provider
@@ -70,7 +70,7 @@ class IdleTimeout:
         self._deadline = asyncio.get_running_loop().time() + FINAL_SECONDS
 
     def reset(self) -> None:
-        """Restart the timeout when bytes arrive that are not an item: a ping, a comment, half an event."""
+        """Restart the timeout, because bytes arrived, even if they are no item: a ping, a comment, half an event."""
         if self._timer is not None:
             self._timer.reschedule(self._next_deadline())
 
@@ -107,7 +107,7 @@ async def close_iterator(iterator: Any) -> None:
 
 
 class StreamReader(ABC):
-    """The state of one call's stream; `is_finished` once the vendor has sent the end of the stream."""
+    """The state of one call's stream; `is_finished` is true once the provider has sent the end of the stream."""
 
     is_finished = False
 
@@ -193,7 +193,7 @@ def _build_stop(reader: StreamReader) -> StreamStop:
 
 
 class ProviderModel(ModelBase):
-    """A vendor's model behind its own SDK.
+    """A model that is called through its provider's own SDK.
 
     `client` is the SDK's own async client, for proxies, gateways and clouds. `config` is added to every request
     unchanged. `timeout` is the number of seconds to wait for the answer, or for each chunk of a stream. `retries` is
@@ -221,7 +221,7 @@ class ProviderModel(ModelBase):
         if retries < 0 or timeout <= 0:
             raise ConfigurationError(f"retries must be at least 0 and timeout above 0, got {retries} and {timeout}.")
         if client is not None and (api_key is not None or base_url is not None):
-            raise ConfigurationError("Pass either client= or api_key=/base_url=: a client has its own.")
+            raise ConfigurationError("Pass either client=, or api_key= and base_url=: a client has its own.")
         self.model = model
         self.backup_models = (backup_models,) if isinstance(backup_models, str) else tuple(backup_models)
         self.config: Mapping[str, Any] = dict(config or {})
@@ -299,9 +299,9 @@ class ProviderModel(ModelBase):
     ) -> Any:
         """Request one vector per text, in order and in any shape that numpy can read.
 
-        `dimensions` is set if the model shall make shorter vectors; `query` marks texts that are questions.
+        `dimensions` is set if the model should make shorter vectors; `query` means that the texts are questions.
         """
-        raise ConfigurationError(f"{self.provider} has no embedding models here.")
+        raise ConfigurationError(f"{self.provider} has no embedding models in Tellback.")
 
     # Shared by all adapters.
 

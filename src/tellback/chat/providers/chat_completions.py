@@ -1,6 +1,6 @@
 """OpenAI's chat completions, through the `openai` SDK, for OpenAI and the many hosts with the same API.
 
-`OpenAIModel` is the model class, `OpenAIDialect` describes how hosts differ. A host without a model class gets its
+`OpenAIModel` is the model class, and `OpenAIDialect` describes how hosts differ. A host without a model class gets its
 class from `create_model_class`.
 """
 
@@ -94,7 +94,7 @@ class ThinkTagSplitter:
         self._buffer = ""
 
     def feed(self, text: str) -> Iterator[TextDelta | ThinkingDelta]:
-        """Yield the deltas that are certain after this piece; a tag that may be incomplete is withheld."""
+        """Yield the deltas that this piece completes; text that may be the beginning of a tag is withheld."""
         if self._state == "after":  # the blank line after the tag is dropped
             text = text.lstrip("\n")
             self._state = "text" if text else "after"
@@ -237,7 +237,7 @@ def _encode_tool_choice(choice: str) -> Any:
 
 
 def to_strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Close the schema's objects; also return whether strict mode accepts it (exact, all properties required)."""
+    """Forbid other properties in the schema's objects; also return whether strict mode accepts the schema."""
     strict = is_exact_schema(schema)
 
     def close(node: Any) -> Any:
@@ -315,7 +315,7 @@ def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any]
 
 
 class OpenAIStreamReader(StreamReader):
-    """The state of one call's stream, or with `is_whole` of a completion in one piece.
+    """The state of one call's stream or, with `is_whole`, of a completion in one piece.
 
     Some hosts send no finish reason, so a reply is complete after a finish reason, after a last chunk that has only
     usage, or after the closing [DONE], which `saw_end` reports.
@@ -358,7 +358,7 @@ class OpenAIStreamReader(StreamReader):
             self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
             if self._finish_reason == "error" or getattr(choice, "error", None):
                 raise error_from_body(as_dict(choice), self._provider, self._model)
-            # Some hosts end a stream with the whole message, which repeats the deltas.
+            # In a stream, ignore `message`: some hosts send the whole message at the end, which repeats the deltas.
             delta = getattr(choice, "message" if self._is_whole else "delta", None)
             if delta is not None:
                 yield from self._add_delta(delta)
@@ -521,7 +521,8 @@ class OpenAIModel(ProviderModel):
             base_url=self._base_url or self.declaration.base_url,
             default_headers=self.headers,
             max_retries=0,
-            http_client=openai.DefaultAsyncHttpxClient(),  # without the task that the SDK's client starts at its end
+            # Not the SDK's own HTTP client, which starts a task when it is garbage-collected.
+            http_client=openai.DefaultAsyncHttpxClient(),
         )
 
     def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
@@ -572,8 +573,8 @@ class OpenAIModel(ProviderModel):
         indices = [getattr(item, "index", None) for item in items]
         if sorted(map(str, indices)) == sorted(map(str, range(len(items)))):
             items = sorted(items, key=lambda item: int(item.index))
-        elif len(set(indices)) > 1:  # some servers send no numbers, and keep the order
-            raise unreadable_response_error(self.provider, self.model, f"vectors numbered {indices}")
+        elif len(set(indices)) > 1:  # some servers send no indices, and keep the order
+            raise unreadable_response_error(self.provider, self.model, f"its vectors have the indices {indices}")
         return [self._decode_vector(getattr(item, "embedding", None)) for item in items]
 
     def _decode_vector(self, value: Any) -> Any:

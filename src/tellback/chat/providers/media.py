@@ -17,7 +17,7 @@ EARLIER_TEXT = "earlier_text"
 """The key in a message's `meta` for the text before the part that the provider's state belongs to."""
 
 HISTORY_OMITTED = "[The conversation so far is not shown.]"
-"""The first message of a history that begins with the model's message, which some providers reject."""
+"""A user message to put before a history that begins with the model's message: some providers reject such a history."""
 
 
 def split_system_messages(system: str | None, messages: Sequence[Message]) -> tuple[str | None, list[Message]]:
@@ -79,7 +79,7 @@ def decode_base64_text(data: str) -> str:
 
 
 def render_text_file(part: MessagePart) -> str | None:
-    """Return the name and the text of a text file; None for any other part."""
+    """Return the name and the text of a text file, or None for any other part."""
     mime, data = get_inline_data(part)
     if part.kind != "file" or not data or not is_text_type(mime):
         return None

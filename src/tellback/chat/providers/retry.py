@@ -26,7 +26,7 @@ MAX_RETRY_AFTER = 60.0
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 
 RetryTarget = str | Model
-"""A name for the same provider, or a model object, which has its own retries."""
+"""A model name of the same provider, or a model object, which has its own retries."""
 
 CONTINUE_INSTRUCTION = (
     "Your last message was cut off by a technical fault after exactly the text above. Continue it from the very next "
@@ -108,7 +108,7 @@ class RetryAttempts:
                 failure.__cause__ = error
         if failure is None:
             if self._failures:
-                error.add_note(f"It is the backup of {self._targets[0]}, which failed first: {self._failures[0]}")
+                error.add_note(f"An earlier attempt with {self._targets[0]} failed: {self._failures[0]}")
             return False
         failure.partial_text = partial_text
         self._failures.append(failure)
@@ -119,7 +119,7 @@ class RetryAttempts:
         last = self._failures[-1]
         last.attempts = tuple(self._failures)
         if len(self._failures) > 1:
-            last.add_note(f"{len(self._failures)} attempts failed; they are in .attempts.")
+            last.add_note(f"{len(self._failures)} attempts failed; their errors are in `attempts`.")
         return last
 
     def _should_retry(self) -> bool:
@@ -181,7 +181,7 @@ class StreamContinuation:
                 yield TextDelta(text)
             return
         if isinstance(delta, ToolUseStart | StreamStop):
-            if self._withheld_text:  # the text ends before the earlier text does, so it was not a repetition
+            if self._withheld_text:  # shorter than the earlier text, so it was not a repetition
                 self._pieces.append(self._withheld_text)
                 yield TextDelta(self._withheld_text)
             self._withheld_text = None

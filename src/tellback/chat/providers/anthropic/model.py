@@ -103,7 +103,7 @@ def encode(
     tools = [_encode_tool(tool) for tool in request.tools]
     choice = _encode_tool_choice(request.tool_choice)
     if not tools:
-        # The API rejects a history with tool calls without tools; these have the names and cannot be called.
+        # The API rejects a history with tool calls if the request has no tools, so declare tools that cannot be called.
         tools = [{"name": name, "input_schema": {"type": "object"}} for name in _called_tool_names(messages)]
         choice = {"type": "none"} if tools else None
     if tools:
@@ -376,7 +376,8 @@ class AnthropicModel(ProviderModel):
             api_key=self._api_key,
             base_url=self._base_url,
             max_retries=0,
-            http_client=anthropic.DefaultAsyncHttpxClient(),  # without the task that the SDK's client starts at its end
+            # Not the SDK's own HTTP client, which starts a task when it is garbage-collected.
+            http_client=anthropic.DefaultAsyncHttpxClient(),
         )
         if not (client.api_key or client.auth_token or getattr(client, "credentials", None)):
             raise MissingKeyError(self.provider, PROVIDER.key_variables)

@@ -44,7 +44,7 @@ from tellback.types.jsontext import dump_json
 META_KEY = "gemini"
 
 PLACEHOLDER_SIGNATURE = b"skip_thought_signature_validator"
-"""Google's own placeholder for a call that a model of Gemini 3 or later did not make itself."""
+"""Google's placeholder for the missing signature of a call that the model (Gemini 3 or later) did not make itself."""
 
 _DEFAULT_MIMES = {"image": "image/png", "audio": "audio/mpeg", "file": "application/octet-stream"}
 
@@ -60,7 +60,7 @@ _CLOUD_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
 
 
 def parts_to_meta(parts: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall]) -> Mapping[str, Any] | None:
-    """Build a message's `meta` for these parts (JSON only), or None if text and calls are enough."""
+    """Build a message's `meta` for these parts, as JSON values, or None if text and calls are enough."""
     if all(
         not part.get("thought_signature") and set(part) <= {"text", "thought", "function_call"} for part in parts
     ) and not any((part.get("function_call") or {}).get("id") for part in parts):
@@ -296,7 +296,7 @@ def decode(response: Any, provider: str, model: str) -> ChatReply:
     reader = GeminiStreamReader(provider, model)
     reply = reader.read(response)
     if not response.candidates and not reader.is_complete:
-        raise unreadable_response_error(provider, model, "there are no candidates and no reason")
+        raise unreadable_response_error(provider, model, "it has no candidates and no reason for that")
     return replace(reply, raw=response)
 
 
@@ -304,7 +304,7 @@ def build_config(config_class: Any, config: dict[str, Any], timeout: float) -> A
     """Build the SDK's config of a request; raises `ConfigurationError` for unknown fields."""
     from pydantic import ValidationError
 
-    # One attempt, since the SDK has its own retries. Its timeout must be longer than ours.
+    # Disable the SDK's own retries. Its timeout must be longer than ours.
     http_options = {"retry_options": {"attempts": 1}, "timeout": round((timeout + 30) * 1000)}
     try:
         return config_class.model_validate(
@@ -402,7 +402,7 @@ class GeminiModel(ProviderModel):
         else:
             config.setdefault("task_type", "RETRIEVAL_QUERY" if query else "RETRIEVAL_DOCUMENT")
         request_config = build_config(types.EmbedContentConfig, config, self.timeout)
-        # As contents, not as texts: the SDK would make one content, and so one vector, of several texts.
+        # Pass contents, not texts: the SDK would join several texts into one content, and so return one vector.
         contents = [types.Content(role="user", parts=[types.Part(text=text)]) for text in texts]
         # Google Cloud accepts one content per request.
         groups = [[content] for content in contents] if getattr(self.client, "vertexai", False) else [contents]

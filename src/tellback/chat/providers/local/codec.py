@@ -74,7 +74,7 @@ STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
 def to_llama_schema(schema: Mapping[str, Any], *, ref_prefix: str = "") -> dict[str, Any]:
-    """Remove what llama.cpp cannot enforce from a schema. References begin with `ref_prefix`, its path in a parent.
+    """Remove what llama.cpp cannot enforce from a schema. `ref_prefix`, its path in a parent, is added to references.
 
     >>> to_llama_schema({"type": "string", "pattern": "(?=x)", "maxLength": 3})
     {'type': 'string', 'maxLength': 3}
@@ -134,7 +134,7 @@ def encode(request: ChatRequest) -> dict[str, Any]:
         "max_tokens": max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
-        # Progress within a long prompt allows cancelling there, and prevents a timeout.
+        # With progress reports, a request can be cancelled while a long prompt is read, and does not time out.
         "return_progress": True,
     }
 
@@ -248,7 +248,7 @@ class JsonStringDecoder:
         self._escape = ""
 
     def feed(self, char: str) -> str:
-        """Return the text that is certain after this character; it may be empty or have several characters."""
+        """Return the text that this character completes: none, one character or several."""
         if not self._escape and char != "\\":
             self.is_closed = char == '"'
             return "" if self.is_closed else char
@@ -405,7 +405,7 @@ class AnswerReader:
 
 
 class LocalStreamReader(StreamReader):
-    """The state of one call's stream. `reader` is for answers that a schema restricts to text or tool calls."""
+    """The state of one call's stream. `reader` parses answers of requests with tools; other answers are text."""
 
     def __init__(self, provider: str, model: str, reader: AnswerReader | None) -> None:
         super().__init__(provider, model)

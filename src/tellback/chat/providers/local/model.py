@@ -69,7 +69,7 @@ class LlamaError(Exception):
 
 
 def get_engine(settings: EngineSettings) -> LlamaEngine:
-    """Return the engine of these settings. It is freed when the last reference to it is gone."""
+    """Return the engine for these settings. It is freed when there are no more references to it."""
     with _engines_lock:
         engine = _engines.get(settings)
         if engine is None:
@@ -119,7 +119,7 @@ class LlamaEngine:
             if schema is not None:
                 import xllamacpp  # type: ignore[import-untyped]
 
-                # The schema becomes a grammar: in a response format, llama.cpp would ignore ranges and patterns.
+                # Pass the schema as a grammar: llama.cpp ignores ranges and patterns of a schema in `response_format`.
                 request["grammar"] = xllamacpp.json_schema_to_grammar(json.dumps(schema))
                 request["reasoning_format"] = "none"
             self._server.handle_chat_completions(request, generation.on_chunk)
@@ -164,7 +164,7 @@ class Generation:
         """Wait until earlier answers are finished and the file is loaded; raises the error of a failed load."""
         if await self._queue.get() is _ENDED:
             self._raise_failure()
-            self._queue.put_nowait(_ENDED)  # cancelled before it began, so there are no chunks
+            self._queue.put_nowait(_ENDED)  # cancelled before it started, so there are no chunks
 
     async def chunks(self) -> AsyncIterator[Mapping[str, Any]]:
         """Iterate over the chunks, after `wait_started`."""
@@ -201,7 +201,7 @@ def _load(settings: EngineSettings) -> Any:
     params.warmup = False
     params.prefill_assistant = False
     params.verbosity = -1
-    # It also listens on a local port, which is not used here; a random key protects it from other processes.
+    # The server also listens on a local port, which is not used; a random key protects it from other processes.
     params.api_keys = [secrets.token_hex(16)]
     if settings.threads is not None:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
@@ -260,7 +260,7 @@ class LocalModel(ProviderModel):
     the memory is freed when the last of these objects is closed. Requests are answered one at a time, in order.
     `context` is the largest number of tokens of a request and its answer together. If `threads` is None, llama.cpp
     chooses the number. `chat_template` (Jinja) replaces that of the file. `timeout` does not count while a request
-    waits for other requests or for the file. An answer has at most 1,024 tokens, unless `max_output_tokens` or
+    waits for other requests or for the file to load. An answer has at most 1,024 tokens, unless `max_output_tokens` or
     `config={"max_tokens": ...}` is set. Tools and `output_schema` work with any file, since a schema constrains
     answers.
 

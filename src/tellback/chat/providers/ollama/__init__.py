@@ -1,4 +1,4 @@
-"""Ollama: a server on this machine or another, by OpenAI's chat API. This module finds the server and its models."""
+"""Ollama: a local or remote server with OpenAI's chat API. This module finds the server and its models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_OLLAMA_RESPONSE_BYTES = 1_000_000
 
 
 def build_ollama_url(host: str | None) -> str:
-    """Return the URL of an Ollama server. As in Ollama, `host` may lack the scheme, the port or the name.
+    """Return the URL of an Ollama server. As in Ollama, `host` may lack the scheme, the port or the host name.
 
     Raises `ConfigurationError` if `host` is not an address.
 
@@ -45,7 +45,7 @@ def find_ollama(env: Mapping[str, str]) -> ModelAtHand:
         note = f"no Ollama answers at {address}: start it, or set {OLLAMA_VARIABLE}"
         return ModelAtHand("Ollama", None, False, note)
     if not names:
-        return ModelAtHand("Ollama", None, False, "Ollama runs, but has no model: `ollama pull llama3.2`")
+        return ModelAtHand("Ollama", None, False, "Ollama runs, but has no model: run `ollama pull llama3.2`")
     model = f"ollama/{names[0]}"
     if not is_installed("openai"):
         note = "Ollama runs, but the package is missing: pip install 'tellback[openai]'"

@@ -1,4 +1,4 @@
-"""OpenRouter: models of many vendors, by names like `vendor/model`."""
+"""OpenRouter: models of many vendors, with names like `vendor/model`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ VENDOR_PREFIXES = (
     *("minimax/", "mistralai/", "moonshotai/", "nousresearch/", "nvidia/", "openai/", "perplexity/", "qwen/", "x-ai/"),
     "z-ai/",
 )
-"""Models of these vendors are found by OpenRouter's own names; other vendors need `openrouter/vendor/model`."""
+"""Models of these vendors are recognised by OpenRouter's own names; others need the name `openrouter/vendor/model`."""
 
 
 def remove_prefix(model: str) -> str:

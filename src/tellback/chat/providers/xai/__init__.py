@@ -1,4 +1,4 @@
-"""xAI's Grok models, by OpenAI's chat API."""
+"""xAI's Grok models, through OpenAI's chat API."""
 
 from __future__ import annotations
 
