@@ -31,7 +31,7 @@ _RETRY_HINTS = {
     CUISINE_QUESTION: 'Please choose one: "Italian", "Indian" or "Portuguese".',
     GUESTS_QUESTION: 'For example: "tomorrow, for two".',
 }
-_APOLOGIES = ("Sorry, I didn't catch that.", "I still don't understand, sorry.")
+_APOLOGIES = ("Sorry, I did not understand that.", "Sorry, I still do not understand.")
 _DAY_OFFSETS = {"today": 0, "tonight": 0, "tomorrow": 1}
 _GUEST_NUMBER = re.compile(r"(?<![\d-])(?<!\d[:.])([1-8])(?![\d-]|[:.]\d|\s*(?:[ap]\.?m\b|o'clock))", re.IGNORECASE)
 """A digit that is not part of a date or a time."""
@@ -180,7 +180,7 @@ def book_table(tables: list[str]) -> str:
 def build_tables_agent(tb: Tellback) -> Agent:
     """Create the demo agent. Without a configured model, it follows fixed rules."""
     agent = Agent(
-        name="Tables",
+        name="Restaurant",
         description="Books a table for dinner, and knows the opening hours.",
         goal="Book a table",
         model=tb.model or _rule_based_model(),

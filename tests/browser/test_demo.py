@@ -49,7 +49,7 @@ async def test_a_new_user_chats_edits_a_memory_and_deletes_the_account_data(page
         await field.fill(SAID)
         await field.press("Enter")
         chat_log = page.get_by_role("log")
-        await expect(chat_log).to_contain_text("Your message becomes a memory when this conversation is closed.")
+        await expect(chat_log).to_contain_text("Your message becomes a memory when this conversation is closed")
         await check_layout(page, "walk-1-chat")
 
         # After a new conversation, the answer quotes the message with a citation.

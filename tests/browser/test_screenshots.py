@@ -137,10 +137,10 @@ async def test_the_pages_of_the_documentation_show_the_sample_data(showcase_site
     await expect(page.get_by_role("listitem").first).to_contain_text("Superseded")
     await take_documentation_screenshot(page, "timeline")
 
-    await page.goto(site.at("/", user=SAMPLE_USER, agent="Tables"))
+    await page.goto(site.at("/", user=SAMPLE_USER, agent="Restaurant"))
     await send_message(page, BOOKING_REQUEST)
     await expect(await send_message(page, "Indian")).to_contain_text("Jaipur on Friday, 4 December at 19:30 for 2")
-    await page.goto(site.at("/routes", user=SAMPLE_USER, agent="Tables"))
+    await page.goto(site.at("/routes", user=SAMPLE_USER, agent="Restaurant"))
     await expect(page.locator("g.node.current")).to_contain_text("Offer the tables")
     await page.set_viewport_size({"width": VIEWPORT["width"], "height": 1_110})
     await take_documentation_screenshot(page, "routes")

@@ -105,7 +105,7 @@ async def test_the_agent_rephrases_a_question_that_it_repeats() -> None:
             session = reply.session
             history.append(Message("assistant", reply.message))
         replies = [message_text(each) for each in history[1::2]]
-        assert replies[1] == 'Sorry, I didn\'t catch that. Please choose one: "Italian", "Indian" or "Portuguese".'
+        assert replies[1] == 'Sorry, I did not understand that. Please choose one: "Italian", "Indian" or "Portuguese".'
         assert len(set(replies)) == 4
         assert reply.message.startswith("I found these tables:")
 

@@ -30,7 +30,9 @@ CONFIDENT_SCORE = 0.2
 CONFIDENT_HEADING = "From your memory:"
 UNSURE_HEADING = "I am not sure. The closest memories:"
 NOTHING_REMEMBERED = "I found nothing about that in your memory."
-STORED_FOR_MEMORY = "Stored. Your message becomes a memory when this conversation is closed."
+STORED_FOR_MEMORY = (
+    "Stored. Your message becomes a memory when this conversation is closed, for example when you start a new one."
+)
 NOT_STORED = "I can only quote memories, and messages are not stored here."
 FIRST_ANSWER_NOTE = "No model is set up, so answers only quote your memory. `tellback doctor` shows how to set one up."
 SETUP_HINT = (

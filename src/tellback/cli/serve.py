@@ -252,7 +252,7 @@ def _guide_lines(address: str, url: str, open_browser: bool, has_sample: bool) -
     suggestions = [
         f'Open {console_url} and write about yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
         'Click "New conversation" and ask: "Where did I move?" The answer cites your message.',
-        'Select the agent Tables and write: "A table for two tomorrow". "Routes" shows the current state.',
+        'Select the agent Restaurant and write: "A table for two tomorrow". "Routes" shows the current state.',
     ]
     if has_sample:
         suggestions.append(f"Browse the memory of Maya, a fictional user: {console_url}memory?user=maya")

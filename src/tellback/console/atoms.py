@@ -14,7 +14,7 @@ from tellback.console.context import PageContext, notify
 from tellback.errors import InvalidArgumentError
 from tellback.memory.recall_service import SCORE_PART_LABELS
 from tellback.types.ids import utc_now
-from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, RecallHit
+from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, Category, CategoryKind, RecallHit
 
 OnChanged = Callable[[Atom], Any]
 """Called after a memory was changed, with its current version."""
@@ -57,6 +57,8 @@ def format_validity(atom: Atom) -> str:
 
 def format_category(atom: Atom) -> str:
     """Format the category, with its kind if the name differs from it."""
+    if atom.category == TURN_CATEGORY:
+        return "message"
     name, kind = atom.category.name, atom.category.kind.value.lower()
     return name if name.lower() == kind else f"{name} · {kind}"
 
@@ -64,7 +66,8 @@ def format_category(atom: Atom) -> str:
 def show_category_chip(atom: Atom) -> None:
     """Show the category and the kind; the tooltip explains them."""
     kind = KIND_LABELS.get(atom.category.kind, PATTERN_LABEL)
-    widgets.chip(format_category(atom), tooltip=f"Category: {atom.category.name}. {kind}.")
+    verbatim = "A message, stored word for word. " if atom.category == TURN_CATEGORY else ""
+    widgets.chip(format_category(atom), tooltip=f"{verbatim}Category: {atom.category.name}. {kind}.")
 
 
 def show_text(atom: Atom) -> None:

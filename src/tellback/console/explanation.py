@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from tellback.agent import Agent
 from tellback.agent.sessions.session import SessionState
+from tellback.chat.offline import is_offline
 from tellback.chat_backends import BackendReply
 from tellback.console import atoms, widgets
 from tellback.console.context import PageContext
@@ -53,20 +55,31 @@ class SessionCard:
         self._root.clear()
         with self._root:
             with widgets.box("line"):
-                show_state(session)
+                show_state(session, self._ctx.agents.get(self._agent))
                 with widgets.box("actions"):
                     ui.link("View routes", self._ctx.link("/routes", agent=self._agent)).classes("go quiet")
             if session is not None:
                 show_gathered(session)
 
 
-def show_state(session: SessionState | None) -> None:
-    """Show the current route and state of a session."""
+def show_state(session: SessionState | None, agent: Agent | None) -> None:
+    """Show the current route and state of a session, or that its last route is completed."""
     route, state = (None, None) if session is None else (session.current_route, session.current_state)
     tooltip = "A route is a task of the agent. It starts when a message matches its conditions."
-    widgets.chip("no active route" if route is None else route.title, "" if route is None else "good", tooltip)
+    completed = None if session is None or route is not None else _last_completed_title(session, agent)
+    if completed is not None:
+        widgets.chip(f"{completed}: completed", "good", tooltip)
+    else:
+        widgets.chip("no active route" if route is None else route.title, "" if route is None else "good", tooltip)
     if state is not None:
         widgets.muted(widgets.truncate(state.description or state.id, 120))
+
+
+def _last_completed_title(session: SessionState, agent: Agent | None) -> str | None:
+    if agent is None or not session.route_history or not session.route_history[-1].completed:
+        return None
+    titles = {route.id: route.title for route in agent.routes}
+    return titles.get(session.route_history[-1].route_id)
 
 
 def show_gathered(session: SessionState) -> None:
@@ -105,6 +118,8 @@ def show_recalled(ctx: PageContext, reply: BackendReply) -> None:
     if not recalled:
         return
     title = f"{widgets.format_count(len(recalled), 'memory', 'memories')} recalled"
+    if reply.cited:
+        title += f", {len(set(reply.cited))} quoted"
     with (
         widgets.box("full"),
         ui.expansion(title, icon="psychology").classes("tool").props("dense dense-toggle"),
@@ -219,7 +234,8 @@ def _show_route(reply: BackendReply) -> None:
 def _show_model_input(reply: BackendReply) -> None:
     context, trace = reply.result.context, reply.result.trace
     if context is not None and (context.context_block or context.turns_used):
-        widgets.heading("Context sent to the model")
+        offline = is_offline(reply.result.usage.model)
+        widgets.heading("Context (not sent, because no model is set up)" if offline else "Context sent to the model")
         parts = [f"About {widgets.format_count(context.tokens_estimated, 'token')}"]
         if context.turns_used:
             parts.append(f"{widgets.format_count(context.turns_used, 'earlier turn')} of this conversation")
@@ -242,6 +258,9 @@ def _show_model_input(reply: BackendReply) -> None:
 
 def _show_cost(usage: ChatUsage, calls: int) -> None:
     widgets.heading("Tokens and cost")
+    if is_offline(usage.model):
+        widgets.muted("No model was called: this answer only quotes memories.")
+        return
     number = "{:,}".format
     widgets.pairs(
         ("Model", usage.model),
@@ -254,4 +273,4 @@ def _show_cost(usage: ChatUsage, calls: int) -> None:
         ("Duration", f"{usage.latency_ms / 1000:.2f} s" if usage.latency_ms is not None else None),
     )
     if usage.input_tokens is None and usage.output_tokens is None:
-        widgets.muted("No token counts: either no model was called, or the provider does not report them.")
+        widgets.muted("There are no token counts: no model was called, or the provider did not report them.")

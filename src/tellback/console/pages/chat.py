@@ -124,7 +124,6 @@ class ChatPage:
     async def build(self) -> None:
         ctx = self._ctx
         self._show_toolbar()
-        self._show_model_notice()
         self._session_card = (
             SessionCard(ctx, agent) if (agent := self._agent) is not None and agent in ctx.agents else None
         )
@@ -135,12 +134,13 @@ class ChatPage:
         ui.run_javascript(_SCROLL_FOLLOW)
 
     def _show_model_notice(self) -> None:
+        """Explain how to set up a model, until the first message: its answer also says that there is no model."""
         ctx = self._ctx
         has_own_model = self._agent in ctx.agents  # agents with routes have their own model
         has_model = has_own_model or not (ctx.tb.model is None or is_offline(ctx.tb.model))
         if has_model or NOTICE_COOKIE in ctx.cookies:
             return
-        with widgets.box("notice").props('role=note aria-label="No model"') as notice:
+        with widgets.box("notice", "welcome").props('role=note aria-label="No model"') as notice:
             note(f"No model is configured, so answers quote your memory. {SETUP_HINT} Then restart the server.")
 
             def dismiss() -> None:
@@ -223,7 +223,8 @@ class ChatPage:
         if self._agent is not None:
             served = self._ctx.agents.get(self._agent)
             hint = (served and served.description) or f"You are chatting with the agent {self._agent}."
-        with widgets.box("welcome") as self._welcome_box, widgets.empty_state("forum", "Send a message.", hint):
+        self._show_model_notice()
+        with widgets.box("welcome"), widgets.empty_state("forum", "Send a message.", hint):
             for example in EXAMPLE_MESSAGES if self._agent is None else ():
                 widgets.button(example, None, partial(self._fill_message, example), "small")
             if history.expired is not None:

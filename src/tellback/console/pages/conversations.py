@@ -24,7 +24,7 @@ MESSAGES_BEFORE_CITED = 10
 """How many messages are shown before a cited message."""
 MAX_ATOMS_SHOWN = 20
 MAX_ATOMS_SEARCHED = 500
-NAMESPACE_TOOLTIP = "Namespace: the kind of conversation"
+NAMESPACE_TOOLTIP = "Namespace: the kind of conversation, such as chat or support"
 
 _SCROLL_TO_HIGHLIGHT = """
 const lit = document.querySelector('.lit');
@@ -237,10 +237,8 @@ class ConversationList:
 
     def _show_filters(self) -> None:
         with widgets.box("line"):
-            field = ui.input("Kind (namespace)", value=self._namespace or "").props(
-                "outlined dense clearable debounce=0"
-            )
-            field.classes("some")
+            field = ui.input("Namespace", value=self._namespace or "").props("outlined dense clearable debounce=0")
+            field.classes("some").tooltip(NAMESPACE_TOOLTIP)
             field.on("keydown.enter", lambda: self._navigate(field.value, self._status))
             field.on("clear", lambda: self._navigate(None, self._status))
             widgets.select_field(

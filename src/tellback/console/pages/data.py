@@ -59,7 +59,8 @@ class DataPage:
         ctx = self._ctx
         widgets.heading("Export")
         widgets.muted(
-            f"Download all data of {self._user_id}, as one JSON file or as a zip file with one file per kind of data."
+            f"Download all data of the user {self._user_id!r}, as one JSON file or as a zip file with one file per kind"
+            " of data."
         )
         with widgets.box("line"):
             self._show_download("Download JSON", "json")
@@ -72,9 +73,10 @@ class DataPage:
         widgets.heading("Delete account data")
         with widgets.box("card", "stack"):
             ui.label(
-                f"This permanently deletes all data of {self._user_id}: conversations, agent sessions, memories,"
-                " entities, jobs, events and keys. It also removes the data from the files of the database. You cannot"
-                " undo this. Export the data first if you may need it."
+                f"This permanently deletes all data of the user {self._user_id!r}: conversations, agent sessions,"
+                " memories, entities, jobs, events, usage records, and the user's API keys of this server. It also"
+                " removes the data from the files of the database. You cannot undo this. Export the data first if you"
+                " may need it."
             ).classes("said")
             with widgets.box("line"):
                 on_delete = ctx.guard(self._delete_everything)

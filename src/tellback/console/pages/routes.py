@@ -62,7 +62,7 @@ def _show_agent(ctx: PageContext, agent: Agent, session: SessionState | None) ->
             widgets.link_button("Try it", "chat", ctx.link("/", agent=agent.name))
     for text in filter(None, (agent.description, agent.goal and f"Goal: {agent.goal}")):
         text_label(text)
-    _show_session(session)
+    _show_session(session, agent)
     if not agent.routes:
         widgets.muted("This agent has no routes.")
         return
@@ -88,14 +88,14 @@ def _show_agent(ctx: PageContext, agent: Agent, session: SessionState | None) ->
                 code_block(route.describe())
 
 
-def _show_session(session: SessionState | None) -> None:
+def _show_session(session: SessionState | None, agent: Agent) -> None:
     if session is None:
         widgets.muted("No session yet. Send a message to this agent. This page then highlights the current state.")
         return
     with widgets.box("card", "stack", "tight", tag="section").props('aria-label="Your session"'):
         with widgets.box("line"):
             widgets.muted("Your session")
-            show_state(session)
+            show_state(session, agent)
         if session.extracted:
             show_gathered(session)
         else:

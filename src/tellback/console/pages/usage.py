@@ -235,13 +235,13 @@ def _show_totals(calls: list[UsageEntry]) -> None:
 def _show_note(is_for_all_users: bool, is_truncated: bool, offline_count: int) -> None:
     if is_for_all_users:
         sentence = (
-            "Includes the model calls for the memory of all users of this app. Answers are not included here: turn the"
-            " switch off to see the answers of this user."
+            "The numbers include memory extraction for all users of this app, but no answers: turn the switch off to"
+            " see the answers of this user."
         )
     else:
-        sentence = "Includes model calls for memory, and answers whose token counts the model reported."
+        sentence = "The numbers include answers and memory extraction, but no answers without token counts."
     if offline_count:
-        sentence += f" Not included: {widgets.format_count(offline_count, 'offline answer')} (no cost)."
+        sentence += f" They do not include {widgets.format_count(offline_count, 'offline answer')}, which cost nothing."
     if is_truncated:
         sentence += (
             f" Older calls may be missing: this page reads only the newest data ({MAX_CALLS:,} calls for memory,"
