@@ -28,7 +28,8 @@ class Window:
     >>> class Shouting:
     ...     async def extract(self, window: Window) -> Extraction:
     ...         loud = [each for each in window.messages if each.text.isupper()]
-    ...         return Extraction(tuple(ExtractedFact(each.text, Category("shout", "EPISODE"), (each.id,)) for each in loud))
+    ...         category = Category("shout", "EPISODE")
+    ...         return Extraction(tuple(ExtractedFact(each.text, category, (each.id,)) for each in loud))
     """
 
     conversation: Conversation
