@@ -12,6 +12,7 @@ from pathlib import Path
 from playwright.async_api import Page, expect
 
 from tests.browser.browser_log import check_layout
+from tests.browser.chat_actions import send_message
 from tests.browser.site import CLEAN_ENVIRONMENT
 from tests.integration.server.server_process import ROOT, ServerProcess
 
@@ -96,4 +97,15 @@ async def test_a_new_user_chats_edits_a_memory_and_deletes_the_account_data(page
         await expect(page.get_by_text("eats no meat")).to_have_count(0)
         await expect(page.get_by_text(SAID)).to_have_count(0)
         await check_layout(page, "walk-7-deleted")
+        await page.goto("about:blank")  # an open page would report the stopped server
+
+
+async def test_a_completed_booking_is_shown_as_completed(page: Page, tmp_path: Path) -> None:
+    async with demo_of(tmp_path / "demo.db") as served:
+        await page.goto(f"{served.url}/console?agent=Restaurant")  # the redirect keeps the agent
+        session = page.get_by_role("region", name="Session")
+        for message in ("An Indian table for two tomorrow", "yes"):
+            await send_message(page, message)
+        await expect(session).to_contain_text("Book a table: completed")
+        await expect(session).to_contain_text("Booking")
         await page.goto("about:blank")  # an open page would report the stopped server

@@ -186,7 +186,7 @@ class BrowserAuth:
         """Return None if the app should handle the request; otherwise return the response."""
         base = scope.get("root_path", "") + web_ui.path
         if path in ("/", web_ui.path):
-            return RedirectResponse(f"{base}/", 307)
+            return RedirectResponse(f"{base}/{_query(scope)}", 307)
         if path == f"{web_ui.path}/login" and scope["type"] == "http":
             return await self._login(base, scope, headers, receive)
         if path == f"{web_ui.path}/logout" and scope["type"] == "http" and scope["method"] == "POST":
@@ -206,8 +206,7 @@ class BrowserAuth:
                 self._failed_logins.record_failure(scope.get("client"))
             if scope["type"] != "http" or scope["method"] != "GET" or path.startswith(f"{web_ui.path}/_"):
                 raise
-            target = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-            return RedirectResponse(f"{base}/login?next={quote(target, safe='')}", 303)
+            return RedirectResponse(f"{base}/login?next={quote(path + _query(scope), safe='')}", 303)
         state = scope.setdefault("state", {})
         state["caller"] = Caller(self._server_context, principal, resolve_acting_user(principal, None))
         state["is_still_valid"] = partial(self._is_still_valid, cookie, authorization, principal)
@@ -287,6 +286,12 @@ async def _read_form_body(receive: Receive) -> bytes:
             raise RequestRejectedError(413, "too-large", f"Forms may have at most {MAX_FORM_BYTES} bytes.")
         if not message.get("more_body"):
             return b"".join(parts)
+
+
+def _query(scope: Scope) -> str:
+    """Return the query of a request with its question mark, or an empty string."""
+    query = scope["query_string"].decode("latin-1")
+    return f"?{query}" if query else ""
 
 
 def _safe_redirect(path: str, base: str, root: str) -> str:

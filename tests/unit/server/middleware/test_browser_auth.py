@@ -325,6 +325,7 @@ async def test_the_root_and_the_bare_path_redirect_to_the_web_ui(tb: Tellback) -
     async with app_client(app) as client:
         for path in ("/", "/console"):
             assert (await client.get(path)).headers["location"] == "/console/"
+            assert (await client.get(f"{path}?user=maya")).headers["location"] == "/console/?user=maya"
     prefixed_transport = httpx2.ASGITransport(app, root_path="/below")
     async with httpx2.AsyncClient(transport=prefixed_transport, base_url="http://127.0.0.1") as client:
         assert (await client.get("/below/console")).headers["location"] == "/below/console/"
