@@ -457,7 +457,8 @@ async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
 
     >>> import sys
     >>> async def main():
-    ...     memory = McpServer.stdio(sys.executable, ["-m", "tellback.cli", "mcp", "--user", "maya", "--url", ":memory:"])
+    ...     arguments = ["-m", "tellback.cli", "mcp", "--user", "maya", "--url", ":memory:"]
+    ...     memory = McpServer.stdio(sys.executable, arguments)
     ...     async with mcp_tools(memory) as tools:
     ...         return [tool.name for tool in tools][:2]
     >>> asyncio.run(main())
