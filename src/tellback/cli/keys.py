@@ -75,6 +75,7 @@ def create(
             expires_at=expires,
             rate_limit=rate_limit,
         ),
+        may_create=True,
     )
     if as_json:
         print_json({**to_json_value(created.key), "secret": created.secret})
@@ -112,11 +113,11 @@ def revoke(
     print_outcome(key, f"Revoked {key.id}.", as_json=as_json)
 
 
-def _run_with_keys(url: str, work: Callable[[Keys], Awaitable[T]]) -> T:
-    """Run `work` with the keys of a store, which is created if missing."""
+def _run_with_keys(url: str, work: Callable[[Keys], Awaitable[T]], *, may_create: bool = False) -> T:
+    """Run `work` with the keys of a store. With `may_create`, a missing store is created."""
 
     async def run_work() -> T:
-        async with open_app(url, may_create=True, embedder=None) as tb:
+        async with open_app(url, may_create=may_create, embedder=None) as tb:
             try:
                 return await work(tb.keys)
             except NotFoundError as error:

@@ -34,6 +34,8 @@ READING = (
     ["jobs", "drain"],
     ["export"],
     ["delete", "--user", "maya", "--yes"],
+    ["keys", "list"],
+    ["keys", "revoke", "key_1"],
 )
 
 
