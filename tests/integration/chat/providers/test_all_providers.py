@@ -416,7 +416,7 @@ async def test_the_error_of_a_backup_without_a_key_mentions_the_first_failure(
         for call in (model.complete("Hi"), collect(model, "Hi")):
             with pytest.raises(MissingKeyError) as caught:
                 await call
-            assert "failed first" in caught.value.__notes__[0]
+            assert "An earlier attempt with" in caught.value.__notes__[0]
 
 
 async def test_cancelling_a_stream_closes_the_connection(vendor: Vendor, wire: FakeHttpServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from dataclasses import replace
@@ -321,3 +322,20 @@ async def test_a_custom_client_is_used_without_its_retries(wire: FakeHttpServer,
 async def test_the_error_without_a_key_contains_the_variables() -> None:
     with pytest.raises(MissingKeyError, match="GEMINI_API_KEY or GOOGLE_API_KEY"):
         await GeminiModel().complete("Hi")
+
+
+def test_closing_a_model_in_one_event_loop_leaves_the_client_of_another_open() -> None:
+    model = GeminiModel("gemini-2.5-flash", api_key="k")
+
+    async def open_client() -> Any:
+        return model.client._api_client._http_options.httpx_async_client
+
+    async def close_model() -> None:
+        await model.aclose()
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first_client, second_client = first.run(open_client()), second.run(open_client())
+        first.run(close_model())
+        assert (first_client.is_closed, second_client.is_closed) == (True, False)
+        second.run(close_model())
+        assert second_client.is_closed

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
+from weakref import WeakKeyDictionary
 
 from tellback.chat.model import ChatRequest, ModelOptions
 from tellback.chat.output import append_schema_instructions
@@ -329,7 +330,7 @@ class GeminiModel(ProviderModel):
 
     def __init__(self, model: str = PROVIDER.default_model, **options: Unpack[ModelOptions]) -> None:
         super().__init__(model, **options)
-        self._http_client: Any = None
+        self._http_clients: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def _open_client(self, user_client: Any) -> Any:
         try:
@@ -343,16 +344,18 @@ class GeminiModel(ProviderModel):
         if not key and not any(map(os.environ.get, _CLOUD_VARIABLES)):
             raise MissingKeyError(self.provider, PROVIDER.key_variables)
         # If aiohttp is installed, the SDK would use it, but it behaves differently when a request is cancelled.
-        self._http_client = httpx2.AsyncClient(follow_redirects=True)
-        return genai.Client(
+        http_client = httpx2.AsyncClient(follow_redirects=True)
+        client = genai.Client(
             api_key=key,
-            http_options=genai.types.HttpOptions(base_url=self._base_url, httpx_async_client=self._http_client),
+            http_options=genai.types.HttpOptions(base_url=self._base_url, httpx_async_client=http_client),
         )
+        self._http_clients[client] = http_client
+        return client
 
     async def _close_client(self, client: Any) -> None:
         await client.aio.aclose()
         client.close()
-        await self._http_client.aclose()
+        await self._http_clients.pop(client).aclose()  # the SDK does not close a client that was passed to it
 
     def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
         from google.genai import types
