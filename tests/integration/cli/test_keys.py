@@ -45,6 +45,14 @@ async def test_standard_output_contains_only_the_secret(tmp_path: Path) -> None:
     assert completed.stdout.strip() not in completed.stderr
 
 
+async def test_an_unknown_key_is_reported(tmp_path: Path) -> None:
+    url = str(tmp_path / "r.db")
+    await keys("create", "--url", url)
+    completed = await asyncio.to_thread(run, "keys", "revoke", "key_x", TELLBACK_URL=url)
+    assert completed.returncode != 0
+    assert "There is no API key 'key_x' in this store." in completed.stderr
+
+
 async def test_keys_commands_print_json(tmp_path: Path) -> None:
     url = str(tmp_path / "r.db")
     created = json.loads(await keys("create", "--url", url, "--expires", "2127-01-01", "--json"))
@@ -87,7 +95,7 @@ async def test_the_list_shows_scope_status_and_name(tmp_path: Path) -> None:
         (["create", "--url", "sqlite://"], "in-memory"),
         (["create", "--url", "mysql://x"], "Unknown store scheme mysql:"),
         (["list", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
-        (["revoke", "--url", "FILE", "key_x"], "no API key 'key_x'"),
+        (["revoke", "--url", "FILE", "key_x"], "There is no store at"),
         (["list"], "--url"),
     ],
 )
