@@ -68,6 +68,13 @@ class LoopResult:
     `pending` has the calls that wait for approval: to continue, pass `approvals={call.id: True}` with `messages`.
     `stop_reason` is that of the last reply, or "approval" or "max_iterations". `open_skills` are the skills whose tools
     were available at the end.
+
+    >>> import asyncio
+    >>> from tellback.chat import ChatOptions, run_loop
+    >>> from tellback.testing import ScriptedModel, says
+    >>> result = asyncio.run(run_loop(ChatOptions(model=ScriptedModel([says("Hello!")])), "Hi"))
+    >>> result.text, result.stop_reason, len(result.messages)
+    ('Hello!', 'end_turn', 2)
     """
 
     text: str

@@ -96,6 +96,13 @@ class ChatRequest:
 
     `tool_choice` is "auto", "none", "required" or a tool's name. `output_schema` requests JSON with this schema.
     `config` is sent to the provider unchanged (temperature, for example).
+
+    A model of your own gets one in a test:
+
+    >>> from tellback.types import user_message
+    >>> request = ChatRequest((user_message("Hi"),), system="Be kind.", max_output_tokens=100)
+    >>> request.messages[0].role, request.tools
+    ('user', ())
     """
 
     messages: tuple[Message, ...]
@@ -115,6 +122,13 @@ class Model(Protocol):
     iterator or cancelling the task that reads it ends the call. Both raise `ProviderError` if the provider fails. Both
     accept the other fields of `ChatRequest` as keywords (`tool_choice`, `max_output_tokens`, `output_schema`,
     `config`), and any provider-specific configuration.
+
+    >>> import asyncio
+    >>> from tellback.testing import FunctionModel
+    >>> from tellback.types import user_message
+    >>> model = FunctionModel(lambda messages: "Hello!")
+    >>> isinstance(model, Model), asyncio.run(model.complete([user_message("Hi")])).text
+    (True, 'Hello!')
     """
 
     model: str

@@ -36,6 +36,12 @@ class Embedder(Protocol):
     for a blank text. It accepts any number of texts. `query` means that the texts are questions, for models that
     distinguish questions from searched texts. `embed` raises `EmbeddingError`. Several tasks and event loops may call
     it at the same time. `close` may be called more than once.
+
+    >>> import asyncio
+    >>> from tellback.embed import resolve_embedder
+    >>> embedder = resolve_embedder("static")
+    >>> isinstance(embedder, Embedder), len(asyncio.run(embedder.embed(["Hello"])))
+    (True, 1)
     """
 
     @property
