@@ -336,7 +336,7 @@ class _Memory:
         now: DatetimeLike = None,
         include_archived: bool = False,
     ) -> RecallResult:
-        """Return everything about an entity, the newest first."""
+        """Return the memories about an entity, the newest first, at most `limit` (default: 10)."""
     def recall_timeline(
         self,
         space_id: str,
@@ -389,7 +389,7 @@ class _Memory:
     def get_job(self, id: str) -> Job | None:
         """Return the current state of a job of this user, or None."""
     def retry_job(self, id: str) -> Job:
-        """Queue a failed, cancelled or finished job of this user again, as a new one."""
+        """Queue a failed, cancelled or finished job of this user again, with no attempts and no error."""
     def cancel_job(self, id: str) -> Job:
         """Cancel a job of this user that has not ended yet."""
     def remember_conversation(self, space_id: str, conversation_id: str) -> list[Atom]:
@@ -457,7 +457,7 @@ class SyncTellback:
     def reembed(self, on_progress: Callable[[int], Any] | None = None, *, forget_others: bool = False) -> int:
         """Embed the memories of all users that have no vector of the current embedder; return their number."""
     def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
-        """Close the open conversations of all users that have no message newer than `older_than`."""
+        """Close all users' open conversations that had no activity for `older_than` (a timedelta, or seconds)."""
     def replay(
         self,
         namespace: str | None = None,
@@ -540,9 +540,9 @@ class SyncTellbackClient:
     def keys(self) -> SyncRemoteKeys:
         """The API keys of the credential's tenant and app."""
     def close_stale(self, older_than: timedelta | float) -> list[str]:
-        """Close open conversations of all users without changes for that long, and return their ids."""
+        """Close all users' open conversations that have no message newer than `older_than`, and return their ids."""
     def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> ReplayResult:
-        """Queue all users' conversations of a namespace for extraction, oldest first, and return the counts."""
+        """Queue all users' conversations of a namespace (default: all) for extraction, oldest first."""
     def close(self) -> None:
         """Close the connections."""
 
@@ -732,7 +732,7 @@ class SyncMemory(_Memory):
         *,
         on_progress: Callable[[ReplayProgress], Any] | None = None,
     ) -> ReplayReport:
-        """Extract all of this user's conversations of a namespace again, the oldest first, and wait until that is done."""
+        """Extract this user's conversations again, the oldest first, and wait until that is done."""
 
 class SyncWorkingContextBuilder:
     """Builds the working context of a user's conversations."""
@@ -844,7 +844,7 @@ class SyncRemoteAgents(_Agents):
         """Return the handle of the user's sessions with an agent."""
 
 class SyncRemoteAdmin(_Admin):
-    """Export, erasure and usage of the handle's user, or of another user if the credential allows it."""
+    """Export, erasure and usage of a user's data: the handle's user, or another one if the credential allows it."""
     def export_user_data(
         self,
         user_id: str | None = None,
