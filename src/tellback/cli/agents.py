@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from tellback.agent_sources import AgentCandidate
     from tellback.specs import AgentSpec
 
-agents_app = command_group("Check agent specs and agents with routes.", "tellback agents check support.yaml")
+agents_app = command_group(
+    "Check agents: JSON or YAML files, and agents with routes in Python.", "tellback agents check support.yaml"
+)
 
 
 @agents_app.callback()
 def agents_group() -> None:
-    """Check agent specs and agents with routes."""
+    """Check agents: JSON or YAML files, and agents with routes in Python."""
 
 
 @register_command(
@@ -39,7 +41,7 @@ def check(
 ) -> None:
     """Validate agents and print a summary of each. Exits with 1 if an agent is invalid.
 
-    Pass JSON or YAML files of agents, folders with such files, or agents in Python modules, written module:attribute.
+    Each argument is a JSON or YAML file, a folder with such files, or an agent in a Python module (module:attribute).
     """
     from tellback.agent_sources import find_agents
     from tellback.app import Tellback

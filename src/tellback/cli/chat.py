@@ -387,7 +387,9 @@ def chat(
         typer.Option("--argument", metavar="NAME=VALUE", help="Argument that the agent's JSON or YAML file declares."),
     ] = None,
     space: Annotated[str, typer.Option("--space", "-s", help="Name of the memory space.")] = "default",
-    namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the conversation.")] = "chat",
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="Namespace: a name that you choose for this kind of conversation.")
+    ] = "chat",
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:

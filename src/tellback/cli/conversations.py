@@ -113,7 +113,7 @@ async def show(
 def close(
     id: ConversationIdArgument,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Extract memories now, or leave it to a worker.")
+        bool, typer.Option("--wait/--no-wait", help="Extract the memories now, or let a worker extract them later.")
     ] = True,
     model: ModelOption = None,
     target: UserTarget = DEFAULT_TARGET,

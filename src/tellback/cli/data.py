@@ -52,11 +52,11 @@ def import_command(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="The downloaded zip, the unpacked folder, or a .json or .jsonl file.")
     ],
-    format: Annotated[ImportFormat, typer.Option("--format", help="Export format.")] = "auto",
+    format: Annotated[ImportFormat, typer.Option("--format", help="Format of the file to import.")] = "auto",
     namespace: Annotated[str, typer.Option(help="Namespace of the imported conversations.")] = "imported",
     space: Annotated[str, typer.Option("--space", "-s", help="Name of the memory space.")] = "default",
     since: Annotated[
-        datetime | None, time_option("--since", "Only chats with a message at or after this time.")
+        datetime | None, time_option("--since", "Only chats that have a message at this time or later.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of new chats, oldest first.")
@@ -157,10 +157,10 @@ def export(
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Export all data of a user: conversations, memories, jobs, costs and API keys.
+    """Export all data of a user: conversations, memories, jobs, usage records and API keys (without their secrets).
 
-    The file appears only when it is complete, and only its owner can read it. With --to, --json prints the numbers of
-    records as JSON.
+    The file appears only when it is complete, and only your operating-system account can read it. If you pass both --to
+    and --json, the command prints how many records were exported, as JSON.
     """
     prints_to_terminal = to is None and _is_terminal()
     if prints_to_terminal and format == "zip":
@@ -202,7 +202,7 @@ def delete(
     app_id: AppOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Permanently delete all data of a user: conversations, memories, jobs, costs and API keys.
+    """Permanently delete all data of a user: conversations, memories, jobs, usage records and API keys.
 
     Asks for the user's id to confirm. Afterwards, no table or file of the store contains data of the user.
     """

@@ -117,7 +117,7 @@ def drain(
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Run all waiting jobs of all users, and exit. The exit code is 1 if the user has failed jobs.
+    """Run all waiting jobs of all users, and exit. The exit code is 1 if the user in --user has failed jobs.
 
     The model extracts the memories. Without a model, every message becomes a memory, word for word.
     """
@@ -135,13 +135,18 @@ def drain(
 
 def worker(
     url: RequiredUrlOption,
-    model: Annotated[str | None, typer.Option(envvar="TELLBACK_MODEL", help="Model that extracts memories.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TELLBACK_MODEL", help="Model that extracts memories. Required unless --extractor is verbatim."
+        ),
+    ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Number of jobs to run at the same time.")] = 2,
     extractor: Annotated[
         Literal["llm", "verbatim"] | None,
         typer.Option(
-            help="llm: the model extracts memories; verbatim: every message becomes a memory. Default: llm, if there is"
-            " a model."
+            help="llm: the model extracts memories; verbatim: every message becomes a memory, word for"
+            " word. Default: llm."
         ),
     ] = None,
     prompts: Annotated[Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="Folder with custom prompts.")] = None,
@@ -150,11 +155,11 @@ def worker(
         typer.Option(min=0, help="Close conversations after this many hours without a message. Default: never."),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Exit when no job is due; the exit code is 1 if jobs failed.")
+        bool, typer.Option("--once", help="Exit when no job is due. The exit code is 1 if jobs failed.")
     ] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run background jobs: extract memories, refresh summaries and detect patterns.
+    """Run background jobs: extract memories, refresh summaries and find recurring events.
 
     Several workers can run on the same store.
     """

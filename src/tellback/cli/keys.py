@@ -47,7 +47,13 @@ def _parse_expiry(text: str) -> datetime | timedelta:
 )
 def create(
     url: RequiredUrlOption,
-    role: Annotated[ApiKeyRole, typer.Option(help="user: one user; app: all users; admin: also management.")] = "app",
+    role: Annotated[
+        ApiKeyRole,
+        typer.Option(
+            help="user: data of one user; app: data of all users of the app; admin: also keys, jobs,"
+            " exports and deletion."
+        ),
+    ] = "app",
     tenant: Annotated[str, typer.Option(help="Tenant of the key.")] = "default",
     app_id: Annotated[str, typer.Option("--app", help="App of the key.")] = "default",
     user: Annotated[str | None, typer.Option(help="User of the key; required with --role user.")] = None,
@@ -104,11 +110,11 @@ def list_keys(
 def revoke(
     url: RequiredUrlOption,
     id: Annotated[str, typer.Argument(help="Key id, as shown by `tellback keys list`.")],
-    tenant: Annotated[str | None, typer.Option(help="Only if the key belongs to this tenant.")] = None,
-    app_id: Annotated[str | None, typer.Option("--app", help="Only if the key belongs to this app.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Revoke the key only if it belongs to this tenant.")] = None,
+    app_id: Annotated[str | None, typer.Option("--app", help="Revoke the key only if it belongs to this app.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke an API key permanently. Running servers notice within seconds."""
+    """Revoke an API key permanently. A running server rejects it within seconds."""
     key = _run_with_keys(url, lambda keys: keys.revoke(id, tenant_id=tenant, app_id=app_id))
     print_outcome(key, f"Revoked {key.id}.", as_json=as_json)
 

@@ -140,18 +140,16 @@ async def _migrate_store(url: str) -> None:
 
 
 def bench(
-    atoms: Annotated[
-        int, typer.Option("--atoms", min=10, max=100_000, help="Number of memories to recall from.")
-    ] = 1_000,
+    atoms: Annotated[int, typer.Option("--atoms", min=10, max=100_000, help="Number of memories to search.")] = 1_000,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=3, max=10_000, help="How often to repeat each operation.")
+        int, typer.Option("--rounds", min=3, max=10_000, help="How many times to repeat each operation.")
     ] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the speed of importing, adding messages, turns and recall. Takes some seconds and leaves no files behind.
+    """Measure the speed of the package's import, a new message, a turn and recall. Takes a few seconds.
 
-    The turn uses a fake model that answers immediately, so it measures only Tellback's own time. CPU is the time of
-    all threads.
+    The benchmark of a turn uses a fake model that answers immediately, so the result contains no model time. CPU is the
+    time of all threads. All files are deleted afterwards.
     """
     with create_console(stderr=True).status("Measuring…") as status:
         measures = run_async(lambda: _measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))

@@ -39,10 +39,22 @@ UserOption = Annotated[
     str, typer.Option("--user", "-u", envvar="TELLBACK_USER", help="User id.", rich_help_panel=TARGET_PANEL)
 ]
 TenantOption = Annotated[
-    str, typer.Option("--tenant", envvar="TELLBACK_TENANT", help="Tenant of the user.", rich_help_panel=TARGET_PANEL)
+    str,
+    typer.Option(
+        "--tenant",
+        envvar="TELLBACK_TENANT",
+        help="Tenant: the organization that the user belongs to.",
+        rich_help_panel=TARGET_PANEL,
+    ),
 ]
 AppOption = Annotated[
-    str, typer.Option("--app", envvar="TELLBACK_APP", help="App of the user.", rich_help_panel=TARGET_PANEL)
+    str,
+    typer.Option(
+        "--app",
+        envvar="TELLBACK_APP",
+        help="App: your application, if several share the store.",
+        rich_help_panel=TARGET_PANEL,
+    ),
 ]
 
 
@@ -60,7 +72,9 @@ DEFAULT_TARGET = UserTarget()
 
 SpaceOption = Annotated[
     str | None,
-    typer.Option("--space", "-s", help="Memory space (name or id). Default: the space named default, or the only one."),
+    typer.Option(
+        "--space", "-s", help="Memory space (name or id). Default: the space named default, or the user's only space."
+    ),
 ]
 ModelOption = Annotated[
     str | None,
@@ -155,7 +169,8 @@ parse_period_end = _make_parser(1)
 
 def time_option(name: str, help: str, parser: Callable[[str], datetime] = parse_period_start) -> Any:
     """Return an option whose value is a time, such as 2026-03 or yesterday."""
-    return typer.Option(name, parser=parser, metavar=TIME_METAVAR, help=help)
+    day = "1 March" if parser is parse_period_start else "31 March"
+    return typer.Option(name, parser=parser, metavar=TIME_METAVAR, help=f"{help} 2026-03: {day}; 2w: two weeks ago.")
 
 
 AtOption = Annotated[datetime | None, time_option("--at", "Only memories valid at this time.")]

@@ -88,7 +88,8 @@ def serve(
         typer.Option(
             "--console/--no-console",
             envvar="TELLBACK_CONSOLE",
-            help="Serve the web console at /console. Default: if its extra is installed and --workers is 1.",
+            help="Serve the web console at /console. On by default if tellback[console] is installed and"
+            " --workers is 1.",
             show_default=False,
         ),
     ] = None,
@@ -264,10 +265,17 @@ def _guide_lines(address: str, url: str, open_browser: bool, has_sample: bool) -
 def mcp(
     url: RequiredUrlOption,
     user: Annotated[
-        str, typer.Option(envvar="TELLBACK_USER", help="Id of the user whose memory is served.", show_default=False)
+        str,
+        typer.Option(
+            envvar="TELLBACK_USER", help="Id of the user whose memory MCP clients can use.", show_default=False
+        ),
     ],
-    tenant: Annotated[str, typer.Option(envvar="TELLBACK_TENANT", help="Tenant of the user.")] = "default",
-    app: Annotated[str, typer.Option(envvar="TELLBACK_APP", help="App of the user.")] = "default",
+    tenant: Annotated[
+        str, typer.Option(envvar="TELLBACK_TENANT", help="Tenant: the organization that the user belongs to.")
+    ] = "default",
+    app: Annotated[
+        str, typer.Option(envvar="TELLBACK_APP", help="App: your application, if several share the store.")
+    ] = "default",
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer only tools that change nothing.")] = False,
     verbose: VerboseOption = False,
 ) -> None:

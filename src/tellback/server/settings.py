@@ -195,11 +195,17 @@ class ServerSettings:
     text_length: int = _setting(200_000, "The maximum length of a text, in characters.", min=1)
     page_size: int = _setting(50, "The default number of items per page.", min=1)
     largest_page: int = _setting(200, "The maximum number of items per page.", min=1)
-    heartbeat_seconds: float = _setting(15.0, "Seconds between keep-alive comments of a stream.", min=0.1, max=3_600)
+    heartbeat_seconds: float = _setting(
+        15.0, "After this many seconds without data, a stream sends an empty comment.", min=0.1, max=3_600
+    )
     stalled_seconds: float = 60.0
     body_seconds: float = 30.0
     shutdown_seconds: float = _setting(30.0, "Seconds that turns may take to finish on shutdown.", min=0, max=3_600)
-    metrics_token: str | None = _setting(None, "The token for /metrics; the environment variable is safer.", repr=False)
+    metrics_token: str | None = _setting(
+        None,
+        "The token for /metrics. Set it as an environment variable, so that other users cannot see it.",
+        repr=False,
+    )
 
     def __post_init__(self) -> None:
         for origin in self.cors_origins:
@@ -250,10 +256,16 @@ class ServeOptions(ServerSettings):
     host: str = _setting("127.0.0.1", "The address to listen on.")
     port: int = _setting(8765, "The port to listen on.", min=0, max=65_535)
     workers: int = _setting(1, "Server processes; more than one needs PostgreSQL.", min=1, max=64)
-    model: str | None = _setting(None, "The default model; if unset, the best one available.")
-    agents: tuple[str, ...] = _setting((), "Agents: a file, a folder, or module:attribute for those with routes.")
+    model: str | None = _setting(
+        None, "Model name, path of a .gguf file, or the word offline. Default: the first available model."
+    )
+    agents: tuple[str, ...] = _setting(
+        (), "Agents: a JSON or YAML file, a folder with such files, or module:attribute for an agent with routes."
+    )
     extractor: Literal["llm", "verbatim"] | None = _setting(
-        None, "How memories are extracted; by default with the model, if there is one."
+        None,
+        "llm: the model extracts memories; verbatim: every message becomes a memory. Default: llm, if there"
+        " is a model.",
     )
     prompts: str | None = _setting(None, "A folder with custom prompts.")
     runs_jobs: bool = _setting(True, "Also run background jobs in this process.", "worker")

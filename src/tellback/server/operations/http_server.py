@@ -150,8 +150,8 @@ class BoundedProtocol(HttpToolsProtocol):
 async def check_options(options: ServeOptions) -> ServeOptions:
     """Validate and complete the options: the store must open, and its models and agents must be known.
 
-    Without a model, the best one available is used. If the store has no API keys and there is no JWT issuer, the server
-    is open, but only to this machine. Raises `TellbackError` with the reason.
+    If no model is set, the first available one is used. If the store has no API keys and there is no JWT issuer, the
+    server is open, but only to this machine. Raises `TellbackError` with the reason.
     """
     options = replace(options, model=(await asyncio.to_thread(choose_model, options.model)).name)
     for model in filter(None, (options.model, *options.models)):
