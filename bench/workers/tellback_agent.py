@@ -61,7 +61,7 @@ class RouteAgent:
         self.call_log = CallLog()
         self._agents: dict[int, Agent] = {}
         self._model = FunctionModel(self._answer, stream_fn=self._stream)
-        self._rc: Tellback | None = None
+        self._tb: Tellback | None = None
 
     async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
         """Store as many memories as bench/turn.py, in the same way."""
@@ -79,16 +79,16 @@ class RouteAgent:
         if kind == "memory":
             shutil.copy(self._prepared_folder / tellback_turn.FILE, folder / tellback_turn.FILE)
             # A summary would be an additional model call, which no other contender makes.
-            self._rc = Tellback(folder / tellback_turn.FILE, model=self._model, summary_every=None)
-            await self._rc.open()
-            self._user = self._rc.user(USER)
+            self._tb = Tellback(folder / tellback_turn.FILE, model=self._model, summary_every=None)
+            await self._tb.open()
+            self._user = self._tb.user(USER)
             options = {"namespace": tellback_turn.NAMESPACE}
             self._agent = build_agent(count, self._model, memory=self._user, memory_options=options)
 
     async def close(self) -> None:
-        if self._rc is not None:
-            await self._rc.close()
-            self._rc = None
+        if self._tb is not None:
+            await self._tb.close()
+            self._tb = None
 
     def reading(self, turn: Turn) -> ChatReply:
         answer = {
@@ -102,7 +102,7 @@ class RouteAgent:
     async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
         session = create_session()
         messages = tellback_turn.to_messages(texts)
-        if self._rc is None:
+        if self._tb is None:
             return ConversationHandle(session, [Message(each["role"], each["content"]) for each in messages])
         conversations = self._user.conversations
         conversation = await conversations.find_or_create(

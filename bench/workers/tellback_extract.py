@@ -67,9 +67,9 @@ def _reply(text: str) -> ChatReply:
 class MemoryExtractor:
     async def open(self, folder: Path, data: ExtractionData, size: int) -> None:
         self._model = InstantModel([conversation["answer"] for conversation in data.conversations[size]], data.decision)
-        self._rc = Tellback(folder / FILE, model=self._model, patterns=None)
-        await self._rc.open()
-        self._user = self._rc.user(USER)
+        self._tb = Tellback(folder / FILE, model=self._model, patterns=None)
+        await self._tb.open()
+        self._user = self._tb.user(USER)
         self._space = (await self._user.memory.create_space(SPACE)).id
         await self._user.memory.create_binding(SCOPE, [self._space])
 
@@ -78,22 +78,22 @@ class MemoryExtractor:
         return self._model.call_count
 
     async def fill(self, known: Sequence[dict[str, str]]) -> None:
-        now = self._rc.clock()
+        now = self._tb.clock()
         drafts = [AtomDraft(id=new_id("atom"), category=LIFE, valid_from=now, **fact) for fact in known]
-        await self._rc.store.memories.add(self._user.scope, self._space, drafts, now=now)
-        await self._rc.reembed()
+        await self._tb.store.memories.add(self._user.scope, self._space, drafts, now=now)
+        await self._tb.reembed()
 
     async def store(self, data: dict[str, Any]) -> str:
         conversation = await self._user.conversations.create(NAMESPACE)
         for question, answer in data["turns"]:
             await self._user.conversations.append_turn(conversation.id, question, {"content": answer})
-        await self._rc.jobs.drain()
+        await self._tb.jobs.drain()
         return conversation.id
 
     async def extract(self, conversation_ids: Sequence[str]) -> None:
         for id in conversation_ids:
             await self._user.conversations.close(id)
-        await self._rc.jobs.drain()
+        await self._tb.jobs.drain()
 
     async def check(self, conversation_id: str) -> dict[str, int]:
         [job] = await self._user.memory.list_jobs(conversation_id)
@@ -103,7 +103,7 @@ class MemoryExtractor:
         return fact_outcomes
 
     async def close(self) -> None:
-        await self._rc.close()
+        await self._tb.close()
 
 
 async def turns(request: dict[str, Any], count: int) -> dict[str, Any]:

@@ -32,42 +32,42 @@ class MemoryLibrary:
     async def open(self, folder: Path, data: MemoryData) -> None:
         self.path = folder / FILE
         self._spaces: dict[str, str] = {}
-        self._rc = Tellback(self.path)
-        await self._rc.open()
+        self._tb = Tellback(self.path)
+        await self._tb.open()
 
     async def close(self) -> None:
-        await self._rc.close()
+        await self._tb.close()
 
     async def reopen(self) -> None:
         """Open the file again with empty caches, as in a new process."""
-        await self._rc.close()
-        self._rc = Tellback(self.path)
-        await self._rc.open()
+        await self._tb.close()
+        self._tb = Tellback(self.path)
+        await self._tb.open()
 
     async def fill(self, user: str, texts: Sequence[str]) -> None:
         """Store conversations and close them, so that they are remembered like chats."""
-        handle = self._rc.user(user)
+        handle = self._tb.user(user)
         space_id = await self.space(user)
         for start in range(0, len(texts), CONVERSATION):
             conversation = await handle.conversations.create("chat", metadata={"speakers": SPEAKERS})
             await handle.conversations.append_messages(conversation.id, _turns(texts[start : start + CONVERSATION]))
             await handle.conversations.close(conversation.id)
             await handle.memory.remember_conversation(space_id, conversation.id)
-        await self._rc.jobs.drain()
+        await self._tb.jobs.drain()
 
     async def recall(self, user: str, question: str) -> RecallResult:
-        return await self._rc.user(user).memory.recall_by_topic(self._spaces[user], question, limit=HITS)
+        return await self._tb.user(user).memory.recall_by_topic(self._spaces[user], question, limit=HITS)
 
     def hits(self, recalled: Any) -> list[tuple[str, str]]:
         return [(hit.atom.user_id, hit.atom.text) for hit in recalled.hits]
 
     async def add(self, user: str, text: str) -> None:
-        await self._rc.user(user).memory.add_atom(self._spaces[user], text)
+        await self._tb.user(user).memory.add_atom(self._spaces[user], text)
 
     async def space(self, user: str) -> str:
         """Return the user's space, and create it if it does not exist."""
         if user not in self._spaces:
-            self._spaces[user] = (await self._rc.user(user).memory.create_space(SPACE, once=True)).id
+            self._spaces[user] = (await self._tb.user(user).memory.create_space(SPACE, once=True)).id
         return self._spaces[user]
 
 

@@ -44,12 +44,12 @@ model = InstantModel()
 
 class ConversationStore:
     async def open(self, path: Path) -> None:
-        self._rc = Tellback(path, summary_every=None)
-        await self._rc.open()
-        self.conversations = self._rc.user("maya").conversations
+        self._tb = Tellback(path, summary_every=None)
+        await self._tb.open()
+        self.conversations = self._tb.user("maya").conversations
 
     async def close(self) -> None:
-        await self._rc.close()
+        await self._tb.close()
 
     async def fill(self, texts: Sequence[str]) -> str:
         conversation = await self.conversations.create("chat")

@@ -106,9 +106,9 @@ class TurnRunner:
     async def open(self, kind: str, folder: Path) -> None:
         shutil.copy(self._prepared_file, folder / FILE)
         # A summary would be an additional model call, which no other contender makes.
-        self._rc = Tellback(folder / FILE, model=self._model, summary_every=None)
-        await self._rc.open()
-        self._user = self._rc.user(USER)
+        self._tb = Tellback(folder / FILE, model=self._model, summary_every=None)
+        await self._tb.open()
+        self._user = self._tb.user(USER)
         [space] = await self._user.memory.list_spaces()
         self._space = space.id
         # Messages in a bound namespace are remembered, so chats without a space use another namespace.
@@ -117,7 +117,7 @@ class TurnRunner:
             self._trace()
 
     async def close(self, count: int) -> None:
-        await self._rc.close()
+        await self._tb.close()
         if self._spans is not None:
             telemetry.configure()
             expect("spans", len(self._spans.get_finished_spans()) >= MIN_SPANS * count, True)

@@ -437,7 +437,7 @@ class Authenticator:
     """Turns the `Authorization` header into a principal."""
 
     def __init__(self, tb: Tellback, settings: ServerSettings) -> None:
-        self._rc = tb
+        self._tb = tb
         self._is_open = settings.open
         self._jwt_verifier = None if settings.jwt is None else JwtVerifier(settings.jwt)
 
@@ -453,7 +453,7 @@ class Authenticator:
             raise NotAuthenticatedError("The header Authorization must be `Bearer <API key or token>`.")
         if self._jwt_verifier is not None and not secret.startswith(API_KEY_PREFIX):
             return await self._jwt_verifier.verify(secret)
-        key = await self._rc.keys.check(secret)
+        key = await self._tb.keys.check(secret)
         return Principal(key.id, key.tenant_id, key.app_id, key.role, key.user_id, key.rate_limit, key.expires_at)
 
     async def is_still_valid(self, authorization: str | None, principal: Principal) -> bool:

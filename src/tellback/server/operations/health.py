@@ -50,7 +50,7 @@ class Readiness:
     """Checks that the store responds. Its schema is already migrated, because the Tellback is open."""
 
     def __init__(self, tb: Tellback) -> None:
-        self._rc = tb
+        self._tb = tb
         self._lock = asyncio.Lock()
         self._checked_at = float("-inf")
         self._reason: str | None = None
@@ -66,7 +66,7 @@ class Readiness:
     async def _check_store(self) -> str | None:
         try:
             async with asyncio.timeout(STORE_TIMEOUT_SECONDS):
-                await self._rc.store.events.latest()
+                await self._tb.store.events.latest()
         except TimeoutError:
             return f"The store did not answer within {STORE_TIMEOUT_SECONDS:g} seconds."
         except StoreError as error:

@@ -194,7 +194,7 @@ class ChangeFeed:
     """Streams changes of the store to clients. It reads the store only while there are clients."""
 
     def __init__(self, tb: Tellback) -> None:
-        self._rc = tb
+        self._tb = tb
         self._subscription: _Subscription | None = None
         self._starting = asyncio.Lock()
 
@@ -231,7 +231,7 @@ class ChangeFeed:
             position = subscription.position if after is None else after
             if position > subscription.position:
                 # The position is from another server or a deleted store: continue with new events.
-                position = min(position, await self._rc.events.latest())
+                position = min(position, await self._tb.events.latest())
             yield encode_frame("ready", b'{"position":%d}' % position, position)
             subscriber.reset(subscription.recent_after(position))
             credential_check = CredentialCheck(is_still_valid)
@@ -265,7 +265,7 @@ class ChangeFeed:
         subscriber = _Subscriber(feed_scope, types)
         async with self._starting:
             if self._subscription is None or self._subscription.is_ended:
-                self._subscription = _Subscription(self._rc, await self._rc.events.latest())
+                self._subscription = _Subscription(self._tb, await self._tb.events.latest())
             self._subscription.join(subscriber)
             return self._subscription, subscriber
 
@@ -282,7 +282,7 @@ class ChangeFeed:
         tenant_id, app_id, user_id = feed_scope
         while True:
             try:
-                found = await self._rc.events.read(
+                found = await self._tb.events.read(
                     after, limit=BATCH_SIZE, types=types, tenant_id=tenant_id, app_id=app_id, user_id=user_id
                 )
             except TRANSIENT_ERRORS:
