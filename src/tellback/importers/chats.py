@@ -167,7 +167,11 @@ class ImportReport:
             sentences.append(f"{_pluralize(self.already_there, 'chat')} already imported")
         skipped, left_out = sorted(self.skipped.items()), sorted(self.left_out.items())
         sentences += [f"Skipped {_pluralize(count, 'chat')}: {reason}" for reason, count in skipped]
-        sentences += [f"Left out {_pluralize(count, 'message')}: {reason}" for reason, count in left_out]
+        for reason, count in left_out:
+            messages = _pluralize(count, "message")
+            sentences.append(
+                f"{messages} {reason}" if reason == LEFT_OUT_OVERLONG else f"Left out {messages}: {reason}"
+            )
         if self.memories:
             sentences.append(f"Extracted {self.memories} {'memory' if self.memories == 1 else 'memories'}")
         if self.failed_jobs:

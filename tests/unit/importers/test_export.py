@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback.errors import ImportFormatError, InvalidArgumentError
-from tellback.importers import ImportedChat, ImportedMessage, export, read_chats
+from tellback.importers import ImportedChat, ImportedMessage, ImportReport, export, read_chats
 from tellback.importers.export import ChatExport
 from tellback.types.ids import utc_now
 from tests.unit.importers.chat_exports import (
@@ -215,6 +215,10 @@ def test_an_overlong_message_is_truncated_and_counted(tmp_path: Path) -> None:
     [chat] = read_chats(write_json(tmp_path / "c.jsonl", [{"role": "user", "content": "x" * 600_000}]))
     assert len(chat.messages[0].text) == 500_000
     assert chat.left_out == {"truncated to 500,000 characters": 1}
+    report = ImportReport("jsonl", chats=1, messages=1, left_out={**chat.left_out, "tool result": 2})
+    assert str(report) == (
+        "Imported 1 chat with 1 message. Left out 2 messages: tool result. 1 message truncated to 500,000 characters."
+    )
 
 
 @given(st.lists(JSON, max_size=6), st.integers(1, 40), st.sampled_from([None, 1]))
