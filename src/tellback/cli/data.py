@@ -28,6 +28,7 @@ from tellback.cli.runner import (
     INTERRUPT_EXIT_CODE,
     fail,
     format_missing_data,
+    format_scope,
     open_app,
     report_errors,
     resolve_model,
@@ -208,16 +209,19 @@ def delete(
     """
     target = UserTarget(url, user, tenant, app_id)
     if not yes:
-        typed = typer.prompt(f"Type the user's id ({user}) to permanently delete all their data", default="", err=True)
+        question = (
+            f"Type the user's id ({user}) to permanently delete all data of this user{format_scope(tenant, app_id)}"
+        )
+        typed = typer.prompt(question, default="", show_default=False, err=True)
         if typed.strip() != user:
             fail("Nothing was deleted: the typed id does not match.")
     erased = run_for_user(target, lambda handle: handle.admin.delete_user_data(confirm=True))
     if as_json:
         print_json(dict(erased))
     elif not any(erased.values()):
-        print_line(f"User {user!r} has no data in this store.")
+        print_line(f"User {user!r}{format_scope(tenant, app_id)} has no data. Check --user, --tenant, --app and --url.")
     else:
-        print_line(f"Deleted all data of {user}:")
+        print_line(f"Deleted all data of {user}{format_scope(tenant, app_id)}:")
         print_table(("DELETED", "RECORDS"), [(str(count), name) for name, count in erased.items() if count])
 
 

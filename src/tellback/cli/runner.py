@@ -204,10 +204,13 @@ async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool 
 def format_missing_data(user: User, kind: str) -> str:
     """Return a message that the user has no such data, with the options that may be mistyped."""
     scope = user.scope
-    scope_note = (
-        "" if (scope.tenant_id, scope.app_id) == ("default", "default") else f" in {scope.tenant_id}/{scope.app_id}"
-    )
-    return f"User {scope.user_id!r}{scope_note} has no {kind}. Check --user, --tenant, --app and --url."
+    place = format_scope(scope.tenant_id, scope.app_id)
+    return f"User {scope.user_id!r}{place} has no {kind}. Check --user, --tenant, --app and --url."
+
+
+def format_scope(tenant: str, app: str) -> str:
+    """Return the tenant and app for a message, or an empty string for the default ones."""
+    return "" if (tenant, app) == ("default", "default") else f" in tenant {tenant}, app {app}"
 
 
 def probe_port(port: int) -> OSError | None:

@@ -150,7 +150,11 @@ def test_delete_requires_the_users_id_and_removes_all_their_data(
     assert "Deleted all data of maya:" in output
     assert "2        messages" in output
     assert as_json("conversations", "list", "--user", "maya") == []
-    assert "User 'maya' has no data in this store." in cli("delete", "--user", "maya", "--yes").stdout
+    hint = "Check --user, --tenant, --app and --url."
+    assert f"User 'maya' has no data. {hint}" in cli("delete", "--user", "maya", "--yes").stdout
+    elsewhere = cli("delete", "--user", "maya", "--tenant", "acme", input="maya\n")
+    assert f"User 'maya' in tenant acme, app default has no data. {hint}" in elsewhere.stdout
+    assert "delete all data of this user in tenant acme, app default:" in elsewhere.stderr
     assert as_json("delete", "--user", "tom", "--yes")["conversations"] == 1
 
 
