@@ -156,8 +156,10 @@ async def test_the_error_for_a_missing_extra_says_what_to_install(
     model: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "google" if extra == "gemini" else package, None)
-    with pytest.raises(MissingExtraError, match=rf"'{package}': pip install 'tellback\[{extra}\]'"):
-        await open_model(model, api_key="x").complete("Hi")
+    schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    for options in ({}, {"output_schema": schema}):
+        with pytest.raises(MissingExtraError, match=rf"'{package}': pip install 'tellback\[{extra}\]'"):
+            await open_model(model, api_key="x").complete("Hi", **options)
 
 
 HOST = BuiltinProvider(

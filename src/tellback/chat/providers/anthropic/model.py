@@ -111,9 +111,7 @@ def encode(
     if choice is not None:
         body["tool_choice"] = choice
     if request.output_schema is not None and is_exact_schema(request.output_schema):
-        from anthropic import transform_schema
-
-        format = {"type": "json_schema", "schema": transform_schema(dict(request.output_schema))}
+        format = {"type": "json_schema", "schema": _import_sdk().transform_schema(dict(request.output_schema))}
         body["output_config"] = {**config.pop("output_config", {}), "format": format}
     return body, config
 
@@ -348,6 +346,14 @@ def _merge_delta(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
             block[name] = value
 
 
+def _import_sdk() -> Any:
+    try:
+        import anthropic
+    except ImportError as error:
+        raise MissingExtraError("anthropic", "anthropic", "AnthropicModel") from error
+    return anthropic
+
+
 class AnthropicModel(ProviderModel):
     """Claude models.
 
@@ -366,10 +372,7 @@ class AnthropicModel(ProviderModel):
         self.cache = cache
 
     def _open_client(self, user_client: Any) -> Any:
-        try:
-            import anthropic
-        except ImportError as error:
-            raise MissingExtraError("anthropic", "anthropic", "AnthropicModel") from error
+        anthropic = _import_sdk()
         if user_client is not None:
             return disable_sdk_retries(user_client, user_client.messages.create, "anthropic.AsyncAnthropic()")
         client = anthropic.AsyncAnthropic(
