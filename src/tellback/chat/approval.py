@@ -93,11 +93,11 @@ def note_changed_input(result: ToolResult, original: ToolCall, executed: ToolCal
 
 
 def validate_decisions(approvals: Mapping[str, Approval], messages: Sequence[Message]) -> None:
-    """Raise `ConfigurationError` for a decision on a call that is not in the history."""
+    """Raise `InvalidArgumentError` for a decision on a call that is not in the history."""
     known = {call.id for message in messages for call in message.tool_calls}
     unknown = [id for id in approvals if id not in known]
     if unknown:
-        raise ConfigurationError(
-            f"approvals contains calls that are not in the messages: {', '.join(unknown)}."
-            " Use the ids of LoopResult.pending, together with LoopResult.messages."
+        raise InvalidArgumentError(
+            f"approvals contains calls that are not in the messages: {', '.join(unknown)}. Use the ids of the result's"
+            " pending calls. In the model loop, pass them together with the messages of the same result."
         )

@@ -41,7 +41,13 @@ from tellback.chat import (
     run_loop_stream_messages,
     with_providers,
 )
-from tellback.errors import BudgetExceededError, MaxIterationsError, OutputValidationError, UnknownModelError
+from tellback.errors import (
+    BudgetExceededError,
+    InvalidArgumentError,
+    MaxIterationsError,
+    OutputValidationError,
+    UnknownModelError,
+)
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
 from tellback.types import ThinkingDelta, ToolUseStart
 from tests.support.fake_http_server import joined_text
@@ -340,8 +346,8 @@ async def test_a_call_does_not_run_if_a_new_question_replaces_the_decision() -> 
     assert shop.done == []
 
 
-async def test_a_decision_on_an_unknown_call_raises_configuration_error() -> None:
-    with ScriptedModel([]) as model, pytest.raises(ConfigurationError, match="not in the messages: zzz"):
+async def test_a_decision_on_an_unknown_call_raises_an_error() -> None:
+    with ScriptedModel([]) as model, pytest.raises(InvalidArgumentError, match="not in the messages: zzz"):
         await run_loop_messages(ChatOptions(model=model), [user_message("Hi")], approvals={"zzz": True})
 
 

@@ -311,6 +311,17 @@ async def test_an_answer_is_streamed(tb: Tellback) -> None:
     assert events[-1][1]["session"]["version"] == 1
 
 
+async def test_a_decision_on_an_unknown_call_is_an_error_of_the_request(tb: Tellback) -> None:
+    setup = TripSetup(None, approval=True)
+    setup.script(setup.understands_trip(destination="Rome", passengers=2), says("Shall I?"))
+    async with await client(tb, "user", "maya", setup.agent) as caller:
+        path = "/ai-agents/Wanda/respond"
+        await caller.post(path, json={"message": "Rome", "sessionId": "s"})
+        answer = await caller.post(path, json={"approvals": {"call_unknown": True}, "sessionId": "s"})
+    assert answer.status_code in (409, 422), answer.text
+    assert "call_unknown" in answer.json()["detail"]
+
+
 async def test_a_stream_that_cannot_start_is_a_problem_response(tb: Tellback) -> None:
     setup = TripSetup(None)
     async with await client(tb, "user", "maya", setup.agent) as caller:
