@@ -91,6 +91,7 @@ class Dialogue:
           that wait for approval.
         - `said`: a part of the agent's message. `completed`: whether the route is completed.
         """
+        __tracebackhide__ = True  # pytest then shows the line of the test
         last = self.last
         asked_fields = last.asks
         asks, forbidden = _validate_names("asks", asks), _validate_names("not_asks", not_asks) or ()
