@@ -170,7 +170,13 @@ def signal(name: str, *, label: str) -> Callable[[SignalFunction], SignalFunctio
     """
 
     def register(compute: SignalFunction) -> SignalFunction:
-        SIGNALS.append(Signal(name, label, getattr(compute, "__kwdefaults__", None) or {}, compute))
+        weights: Mapping[str, float] = getattr(compute, "__kwdefaults__", None) or {}
+        for each in SIGNALS:
+            if taken := [each.name] if each.name == name else sorted(each.weights.keys() & weights):
+                raise TypeError(f"The signals {each.name!r} and {name!r} both use {', '.join(taken)}: rename one.")
+        if "Weights" in globals():
+            raise TypeError(f"Declare the signal {name!r} above the class Weights, which has a field for each weight.")
+        SIGNALS.append(Signal(name, label, weights, compute))
         return compute
 
     return register

@@ -389,3 +389,21 @@ def test_nbytes_grows_with_the_index() -> None:
 def test_probabilities_are_between_zero_and_one() -> None:
     found = scores(rank(make_index(FACTS), "morning meetings"))
     assert all(0 < value < 1 and not math.isnan(value) for value in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("form", "The signals 'form' and 'form' both use form: rename one"),
+        ("other", "The signals 'form' and 'other' both use count: rename one"),
+        ("late", "Declare the signal 'late' above the class Weights"),
+    ],
+)
+def test_a_signal_that_cannot_be_registered_is_reported(name: str, problem: str) -> None:
+    def compute(scoring: Any, *, count: float = 1.0) -> None: ...
+
+    def compute_late(scoring: Any, *, late: float = 1.0) -> None: ...
+
+    with pytest.raises(TypeError, match=problem):
+        ranker.signal(name, label="Other")(compute_late if name == "late" else compute)
+    assert name not in [each.name for each in ranker.SIGNALS][1:]
