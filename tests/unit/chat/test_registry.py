@@ -157,7 +157,8 @@ async def test_the_error_for_a_missing_extra_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "google" if extra == "gemini" else package, None)
     schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
-    for options in ({}, {"output_schema": schema}):
+    variants: list[dict[str, Any]] = [{}, {"output_schema": schema}]
+    for options in variants:
         with pytest.raises(MissingExtraError, match=rf"'{package}': pip install 'tellback\[{extra}\]'"):
             await open_model(model, api_key="x").complete("Hi", **options)
 
