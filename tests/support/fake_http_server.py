@@ -28,6 +28,8 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: tuple[bytes | Delay | DropConnection, ...] = ()
+    header_delay: float = 0
+    """How many seconds to stay silent before the headers."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,9 @@ class FakeHttpServer:
             self._tasks.discard(task)
 
     async def _send(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        if reply.header_delay and await _client_leaves(reader, reply.header_delay):
+            self.client_left.set()
+            return False
         lines = [f"HTTP/1.1 {reply.status} X", "transfer-encoding: chunked"]
         lines += [f"{name}: {value}" for name, value in reply.headers.items()]
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())

@@ -1,14 +1,21 @@
-"""The three wire formats behind one interface, for the tests of every adapter."""
+"""The wire formats of the vendors behind one interface, for the tests of every adapter."""
 
 from __future__ import annotations
 
+import functools
 import json
+import re
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from tellback.chat import AnthropicModel, GeminiModel, OpenAIModel
 from tellback.chat.providers.base import ProviderModel
 from tests.support.fake_http_server import FakeHttpServer, Reply, data_event, json_reply, sse_reply
+
+GUIDE = Path(__file__).parents[4] / "docs" / "contributing" / "add-a-provider.md"
 
 Call = tuple[str, str, Mapping[str, Any]]
 """id, name, input"""
@@ -16,6 +23,19 @@ Call = tuple[str, str, Mapping[str, Any]]
 
 class Vendor(Protocol):
     name: str
+    has_tools: bool
+    has_prices: bool
+    limit_reason: str
+    """The vendor's stop reason of a reply that the output limit cut off."""
+
+    server_tool: Mapping[str, Any]
+    """A tool that the vendor runs, for `config["tools"]`."""
+
+    limit_option: str
+    """The output limit's name in `config`."""
+
+    tool_choices: Sequence[Any]
+    """The encoded tool choices auto, none, required and the tool "add"."""
 
     def model(self, wire: FakeHttpServer, model: str = ..., **kwargs: Any) -> ProviderModel: ...
     def response(self, text: str = "", calls: Sequence[Call] = ()) -> Reply: ...
@@ -42,9 +62,28 @@ class Vendor(Protocol):
         """Return the role and text of each message in a request."""
         ...
 
+    def sent_settings(self, body: Mapping[str, Any]) -> tuple[float, int]:
+        """Return the temperature and the output limit in a request."""
+        ...
 
-class Anthropic:
+    def tool_definition(self, definition: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the encoded definition of a tool."""
+        ...
+
+
+class WithTools:
+    """A vendor with tools and known prices."""
+
+    has_tools = True
+    has_prices = True
+
+
+class Anthropic(WithTools):
     name = "anthropic"
+    limit_reason = "max_tokens"
+    limit_option = "max_tokens"
+    server_tool: Mapping[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
+    tool_choices: Sequence[Any] = ({"type": "auto"}, {"type": "none"}, {"type": "any"}, {"type": "tool", "name": "add"})
 
     def model(self, wire: FakeHttpServer, model: str = "claude-sonnet-5", **kwargs: Any) -> ProviderModel:
         return AnthropicModel(model, api_key="key", base_url=wire.url, **kwargs)
@@ -117,6 +156,12 @@ class Anthropic:
             (sent["role"], "".join(block.get("text", "") for block in sent["content"])) for sent in body["messages"]
         ]
 
+    def sent_settings(self, body: Mapping[str, Any]) -> tuple[float, int]:
+        return body["temperature"], body["max_tokens"]
+
+    def tool_definition(self, definition: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**definition, "input_schema": schema}
+
 
 def message(content: Any, stop_reason: str | None, **fields: Any) -> dict[str, Any]:
     return {
@@ -136,8 +181,12 @@ def anthropic_event(data: Mapping[str, Any]) -> str:
     return data_event(data, data["type"])
 
 
-class OpenAI:
+class OpenAI(WithTools):
     name = "openai"
+    limit_reason = "length"
+    limit_option = "max_completion_tokens"
+    server_tool: Mapping[str, Any] = {"type": "custom", "custom": {"name": "web_search"}}
+    tool_choices: Sequence[Any] = ("auto", "none", "required", {"type": "function", "function": {"name": "add"}})
 
     def model(self, wire: FakeHttpServer, model: str = "gpt-5", **kwargs: Any) -> ProviderModel:
         return OpenAIModel(model, api_key="key", base_url=wire.url + "/v1", **kwargs)
@@ -185,6 +234,12 @@ class OpenAI:
     def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [(sent["role"], sent["content"] or "") for sent in body["messages"]]
 
+    def sent_settings(self, body: Mapping[str, Any]) -> tuple[float, int]:
+        return body["temperature"], body["max_completion_tokens"]
+
+    def tool_definition(self, definition: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"type": "function", "function": {**definition, "parameters": schema}}
+
 
 def completion(message: Mapping[str, Any], finish_reason: str | None, **fields: Any) -> dict[str, Any]:
     return {
@@ -208,8 +263,17 @@ def openai_call(id: str, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(input)}}
 
 
-class Gemini:
+class Gemini(WithTools):
     name = "gemini"
+    limit_reason = "MAX_TOKENS"
+    limit_option = "max_output_tokens"
+    server_tool: Mapping[str, Any] = {"google_search": {}}
+    tool_choices: Sequence[Any] = (
+        {"functionCallingConfig": {"mode": "AUTO"}},
+        {"functionCallingConfig": {"mode": "NONE"}},
+        {"functionCallingConfig": {"mode": "ANY"}},
+        {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["add"]}},
+    )
 
     def model(self, wire: FakeHttpServer, model: str = "gemini-2.5-flash", **kwargs: Any) -> ProviderModel:
         return GeminiModel(model, api_key="key", base_url=wire.url, **kwargs)
@@ -250,6 +314,12 @@ class Gemini:
             for sent in body["contents"]
         ]
 
+    def sent_settings(self, body: Mapping[str, Any]) -> tuple[float, int]:
+        return body["generationConfig"]["temperature"], body["generationConfig"]["maxOutputTokens"]
+
+    def tool_definition(self, definition: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"functionDeclarations": [{**definition, "parameters_json_schema": schema}]}
+
 
 def response(parts: Any, finish_reason: str | None, **fields: Any) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
@@ -259,4 +329,69 @@ def response(parts: Any, finish_reason: str | None, **fields: Any) -> dict[str, 
     return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-2.5-flash", **fields}
 
 
-VENDORS: list[Vendor] = [Anthropic(), OpenAI(), Gemini()]
+class Parrot:
+    """The example of `docs/contributing/add-a-provider.md`: a provider without tools and prices."""
+
+    name = "parrot"
+    has_tools = False
+    has_prices = False
+    limit_reason = "length"
+    limit_option = "limit"
+    server_tool: Mapping[str, Any] = {}
+    tool_choices: Sequence[Any] = ()
+
+    def model(self, wire: FakeHttpServer, model: str = "grey-1", **kwargs: Any) -> ProviderModel:
+        model_class: type[ProviderModel] = _load_guide_modules()["model"].ParrotModel
+        return model_class(model, api_key="key", base_url=wire.url, **kwargs)
+
+    def response(self, text: str = "", calls: Sequence[Call] = ()) -> Reply:
+        return sse_reply(*self.text_chunks(text), *self.final_chunks())
+
+    def text_chunks(self, *texts: str) -> list[str]:
+        return [json_line({"text": text}) for text in texts]
+
+    def final_chunks(self) -> list[str]:
+        return [json_line({"done": "stop", "usage": {"input_tokens": 10, "output_tokens": 7}})]
+
+    def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply:
+        raise NotImplementedError("Parrot has no tools")
+
+    def truncated_call(self, name: str, streaming: bool) -> Reply:
+        raise NotImplementedError("Parrot has no tools")
+
+    def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
+        return json_reply({"error": message}, status, **headers)
+
+    def mid_stream_error(self) -> str:
+        return json_line({"error": {"message": "Overloaded", "code": 503}})
+
+    def is_streaming(self, wire: FakeHttpServer) -> bool:
+        return True
+
+    def sent_texts(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return [(line["from"], line["text"]) for line in body["lines"]]
+
+    def sent_settings(self, body: Mapping[str, Any]) -> tuple[float, int]:
+        return body["temperature"], body["limit"]
+
+    def tool_definition(self, definition: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise NotImplementedError("Parrot has no tools")
+
+
+def json_line(data: Any) -> str:
+    return json.dumps(data) + "\n"
+
+
+@functools.cache
+def _load_guide_modules() -> dict[str, ModuleType]:
+    """Load the two modules in the guide's code blocks as the package `tellback.chat.providers.parrot`."""
+    declaration, model = re.findall(r"```py\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    package = "tellback.chat.providers.parrot"
+    modules = {"": ModuleType(package), "model": ModuleType(f"{package}.model")}
+    for module, source in zip(modules.values(), (declaration, model), strict=True):
+        sys.modules[module.__name__] = module
+        exec(compile(source, str(GUIDE), "exec", dont_inherit=True), module.__dict__)
+    return modules
+
+
+VENDORS: list[Vendor] = [Anthropic(), OpenAI(), Gemini(), Parrot()]
