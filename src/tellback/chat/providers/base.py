@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from tellback.chat.model import ChatRequest, Model, ModelBase, ReplyBuilder, close_stream
 from tellback.chat.providers.retry import RetryAttempts, StreamContinuation
@@ -254,7 +254,7 @@ class ProviderModel(ModelBase):
         if client is not None and self._user_client is None:
             await self._close_client(client)
 
-    async def __aenter__(self) -> ProviderModel:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
