@@ -12,8 +12,11 @@ from pydantic import ValidationError
 from tellback.client.memory import RemoteMemory
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory.memory import Memory
+from tellback.server.routes.endpoint import HANDLES
 from tellback.types.memory import Category, CategoryKind
-from tellback.wire.operations import OPERATIONS, body_model
+from tellback.wire import operations
+from tellback.wire.operation import Operation
+from tellback.wire.operations import GROUPS, OPERATIONS, body_model
 
 SPACE = "ms_018f3c0de0a17b2c4d5e6f708192"
 
@@ -118,3 +121,15 @@ def test_an_operations_description_omits_python_terms(operation: Any) -> None:
     if operation.method.__name__ != "_no_method":
         assert operation.handle is not None
         assert getattr(operation.handle, operation.method.__name__) is operation.method
+
+
+def test_every_class_with_operations_is_in_groups_and_its_handles_are_known() -> None:
+    def has_operations(group: Any) -> bool:
+        entries = vars(group).values() if isinstance(group, type) else ()
+        return any(isinstance(each, Operation) and each.is_mounted for each in entries)
+
+    declared = {name: group for name, group in vars(operations).items() if has_operations(group)}
+    used = {base for group in GROUPS for base in group.__mro__}
+    assert [name for name, group in declared.items() if group not in used] == [], "add the class to GROUPS"
+    handles = {each.handle for each in OPERATIONS.values() if each.handle is not None}
+    assert handles - set(HANDLES) == set(), "add the handle to HANDLES in server/routes/endpoint.py"
