@@ -36,8 +36,8 @@ check: $(READY)  ## lint, and check types and import layers
 	$(BIN)/lint-imports
 
 format: $(READY)  ## format the code, and fix what the linter can fix
-	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 hooks: $(READY)  ## install the git hooks of .pre-commit-config.yaml
 	$(INSTALL) pre-commit
