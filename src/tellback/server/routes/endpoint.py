@@ -92,7 +92,9 @@ class Call:
 
     async def run(self) -> Any:
         """Call the handle's method."""
-        assert self.operation.handle is not None, f"{self.operation.name} needs a function with @handle"
+        assert self.operation.handle in HANDLES, (
+            f"{self.operation.name} needs a function with @handle, or its handle an entry in HANDLES"
+        )
         handle = HANDLES[self.operation.handle](self.caller)
         work = getattr(handle, self.operation.method.__name__)(**self.arguments)
         if self.operation.is_cancelled_on_disconnect:
