@@ -239,7 +239,7 @@ class SessionConflictError(TellbackError):
         super().__init__(
             f"A session with the id {id!r} already exists. Choose another id."
             if version == stored
-            else f"The turn of session {id!r} began with version {version}, but {found}. Load the session again and retry."
+            else f"The turn of session {id!r} began with version {version}, but {found}. Load it again and retry."
         )
 
 

@@ -111,7 +111,7 @@ def migrations_table(tables: TableSpecs) -> str:
 class SqlDialect:
     """The SQL of one database, with defaults that most databases share.
 
-    - `types` are the column types. If the type of `moment` is "TEXT", times are bound as ISO strings, else as datetimes.
+    - `types` are the column types. If that of `moment` is "TEXT", times are bound as ISO strings.
     - `now` is the time of a statement, `expires_at` the time `:ttl` seconds later, and `now_as_time` the same time in
       the form of time columns.
     - `byte_collation` sorts strings by bytes, so that every database has the same order. `row_lock` locks a row that
