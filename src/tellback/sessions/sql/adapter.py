@@ -34,7 +34,7 @@ class StoreBackendOptions(TypedDict, total=False):
 
 
 def resolve_store_backend(
-    database: Any, adapter: str, scheme: str, table_options: Mapping[str, Any], store_options: StoreBackendOptions
+    database: Any, adapter: str, table_options: Mapping[str, Any], store_options: StoreBackendOptions
 ) -> StoreBackend | None:
     """Return the storage for the sessions of a `Tellback`, or None if `database` is something else.
 
@@ -48,9 +48,11 @@ def resolve_store_backend(
         if store_options:
             raise ConfigurationError(f"{', '.join(store_options)}: pass a Tellback to {adapter} to use these options.")
         return None
-    if not store.url.startswith(scheme):
-        other = "PostgresAdapter" if adapter == "SqliteAdapter" else "SqliteAdapter"
-        raise ConfigurationError(f"This Tellback uses {store.url}: use {other}(tb).")
+    other_adapter, other_scheme = (
+        ("PostgresAdapter", "postgres") if adapter == "SqliteAdapter" else ("SqliteAdapter", "sqlite")
+    )
+    if store.url.startswith(other_scheme):  # stores of other kinds are accepted by both adapters
+        raise ConfigurationError(f"This Tellback uses {store.url}: use {other_adapter}(tb).")
     unsupported = [name for name, value in table_options.items() if value is not None]
     if unsupported:
         raise ConfigurationError(

@@ -232,7 +232,7 @@ class PostgresAdapter(SqlAdapter):
     ) -> None:
         table_options: dict[str, Any] = {"schema": schema, "tables": tables, "field_mappings": field_mappings}
         table_options |= {"session_ttl": session_ttl, "message_ttl": message_ttl}
-        store_backend = resolve_store_backend(database, "PostgresAdapter", "postgresql:", table_options, store_options)
+        store_backend = resolve_store_backend(database, "PostgresAdapter", table_options, store_options)
         if store_backend is not None:
             super().__init__(store_backend)
             return

@@ -144,7 +144,7 @@ class SqliteAdapter(SqlAdapter):
     ) -> None:
         table_options: dict[str, Any] = {"tables": tables, "field_mappings": field_mappings}
         table_options |= {"session_ttl": session_ttl, "message_ttl": message_ttl}
-        store_backend = resolve_store_backend(database, "SqliteAdapter", "sqlite:", table_options, store_options)
+        store_backend = resolve_store_backend(database, "SqliteAdapter", table_options, store_options)
         if store_backend is not None:
             super().__init__(store_backend)
             return
