@@ -66,7 +66,8 @@ def _parse_settings(
     settings = {}
     for name, value in parameters.items():
         if name not in parsers:
-            raise ConfigurationError(f"{kind} has no setting {name!r}: use one of {', '.join(parsers)}.")
+            advice = f"use one of {', '.join(parsers)}" if parsers else "remove it from the URL"
+            raise ConfigurationError(f"{kind} has no setting {name!r}: {advice}.")
         try:
             settings[name] = parsers[name](value)
         except ValueError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, get_args
@@ -206,9 +206,14 @@ class AtomFilter:
 
 
 class Row(Protocol):
-    """A row of any engine: `sqlite3.Row`, asyncpg's `Record`, or a dictionary made from one."""
+    """A row of any engine: `sqlite3.Row`, asyncpg's `Record`, or an equivalent.
+
+    It is read by column name, and iterating over it yields the values in the order of the columns.
+    """
 
     def __getitem__(self, name: str, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
     def keys(self) -> Iterable[str]: ...
 

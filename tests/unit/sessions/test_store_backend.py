@@ -17,7 +17,7 @@ class ThirdPartyStore(Store):
     """A store of another project, under a URL of its own."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("elsewhere:///sessions", SqliteStore(path)._engine)
+        super().__init__("elsewhere:///sessions", SqliteStore(str(path))._engine)
 
 
 @pytest.mark.parametrize("adapter", [SqliteAdapter, PostgresAdapter])
@@ -27,7 +27,7 @@ async def test_both_adapters_accept_the_store_of_a_third_party(
     async with Tellback(ThirdPartyStore(tmp_path / "x.db"), worker=False) as tb:
         sessions = adapter(tb)
         await sessions.initialize()
-        assert await sessions.sessions.get("web-42") is None
+        assert await sessions.session_repository.get("web-42") is None
 
 
 async def test_an_adapter_rejects_a_store_of_the_other_database() -> None:

@@ -41,6 +41,24 @@ def new_instance_id() -> str:
     return "|".join((*_host_and_namespace(), str(os.getpid()), _process_start(os.getpid()) or "", secrets.token_hex(4)))
 
 
+def is_process_alive(instance_id: str) -> bool | None:
+    """Whether the process of an id from `new_instance_id` runs; None if it may run on another machine."""
+    try:
+        host, namespace, pid_text, started, _ = instance_id.split("|")
+        pid = int(pid_text)
+    except ValueError:
+        return None
+    if (host, namespace) != _host_and_namespace() or os.name != "posix":
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # the process exists and belongs to another user
+    return not started or _process_start(pid) == started
+
+
 def _host_and_namespace() -> tuple[str, str]:
     try:
         namespace = os.readlink("/proc/self/ns/pid")
@@ -293,20 +311,7 @@ class SqliteEngine(SqliteRunner):
         """Do nothing: the operating system lists the process."""
 
     async def is_instance_alive(self, instance_id: str) -> bool | None:
-        try:
-            host, namespace, pid_text, started, _ = instance_id.split("|")
-            pid = int(pid_text)
-        except ValueError:
-            return None
-        if (host, namespace) != _host_and_namespace() or os.name != "posix":
-            return None
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass  # the process exists and belongs to another user
-        return not started or _process_start(pid) == started
+        return is_process_alive(instance_id)
 
     def _begin(self) -> Mapping[str, Statement]:
         # Here, not in `__init__`: a process forked in between is another instance.
