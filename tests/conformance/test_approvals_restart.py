@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tellback import Approval, ConfigurationError, NotFoundError, Tellback, ToolCall, message_text, tool
+from tellback import Approval, InvalidArgumentError, NotFoundError, Tellback, ToolCall, message_text, tool
 from tellback.chat.history import is_valid_history
 from tellback.errors import AlreadyDecidedError, ConversationClosedError, ProviderOverloadedError, StoreUnavailableError
 from tellback.stores import TurnDraft
@@ -297,7 +297,7 @@ async def test_unknown_calls_and_other_users_conversations_are_rejected(
     tb: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
-    with pytest.raises(ConfigurationError, match="c99"):
+    with pytest.raises(InvalidArgumentError, match="c99"):
         await decide(maya, id, payment_tools, None, c99=True)
     omar = tb.user("omar")
     with pytest.raises(NotFoundError):

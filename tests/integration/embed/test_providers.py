@@ -370,7 +370,7 @@ async def test_vectors_without_an_index_keep_their_order(wire: FakeHttpServer, n
 async def test_vectors_with_invalid_indexes_raise_embedding_error(wire: FakeHttpServer, numbers: list[Any]) -> None:
     wire.reply_with(json_reply({"data": [{"index": number, "embedding": [1.0] * SIZE} for number in numbers]}))
     embedder = OpenAI().embedder(wire, retries=0)
-    with pytest.raises(EmbeddingError, match="numbered"):
+    with pytest.raises(EmbeddingError, match="indices"):
         await embedder.embed(["one", "two", "three"])
     await embedder.close()
 

@@ -150,7 +150,7 @@ async def test_a_missing_messages_table_is_created(url: str) -> None:
 async def test_an_unrelated_table_of_that_name_is_not_changed(url: str) -> None:
     await run(url, "CREATE TABLE agent_messages (name TEXT)")
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
-    with pytest.raises(SchemaVersionError, match="another table"):
+    with pytest.raises(SchemaVersionError, match="belongs to another program"):
         await adapter.initialize()
     await run(url, "DROP TABLE agent_messages")
     await adapter.initialize()
