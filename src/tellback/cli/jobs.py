@@ -117,7 +117,7 @@ def drain(
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Run all waiting jobs of all users, and exit. The exit code is 1 if the user in --user has failed jobs.
+    """Run all waiting jobs of all users, and exit. The exit code is 1 if a job of the user in --user failed.
 
     The model extracts the memories. Without a model, every message becomes a memory, word for word.
     """

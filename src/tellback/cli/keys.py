@@ -50,7 +50,7 @@ def create(
     role: Annotated[
         ApiKeyRole,
         typer.Option(
-            help="user: data of one user; app: data of all users of the app; admin: also keys, jobs,"
+            help="user: data of one user; app: data of all users of the app; admin: the same, and keys, jobs,"
             " exports and deletion."
         ),
     ] = "app",
@@ -61,7 +61,7 @@ def create(
     expires: Annotated[
         datetime | None,
         typer.Option(
-            parser=_parse_expiry, metavar="90d|2027-01-01", help="When the key expires, such as 90d or 2027-01-01."
+            parser=_parse_expiry, metavar="90d|2027-01-01", help="When the key expires: 90d (after 90 days), or a date."
         ),
     ] = None,
     rate_limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of requests per minute.")] = None,

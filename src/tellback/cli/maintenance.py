@@ -68,7 +68,7 @@ def doctor(
 ) -> None:
     """Check this installation: Python, extras, store, models, embedder and port. Changes nothing.
 
-    "off" means that it is optional and not set up, "warn" that it works with limits, and "fail" that it does not work.
+    Each line has a status. off: optional, and not set up. warn: works, with limits. fail: does not work.
     The exit code is 1 if a check fails. API keys are never printed.
     """
     from tellback.cli.diagnostics import run_checks

@@ -76,7 +76,12 @@ AtomIdArgument = Annotated[str, typer.Argument(help="Atom id, as shown by `tellb
 ImportanceOption = Annotated[
     int | None, typer.Option("--importance", min=1, max=5, help="Importance from 1 to 5. Default: 3.")
 ]
+NewImportanceOption = Annotated[
+    int | None,
+    typer.Option("--importance", min=1, max=5, help="Importance, 1 to 5. Default: that of the old memory."),
+]
 ValidFromOption = Annotated[datetime | None, time_option("--from", "When it became true. Default: now.")]
+NewValidFromOption = Annotated[datetime | None, time_option("--from", "When the new memory became true. Default: now.")]
 CategoryOption = Annotated[
     Category | None,
     typer.Option(
@@ -332,11 +337,14 @@ async def supersede(
     id: AtomIdArgument,
     text: Annotated[str, typer.Argument(help="Text of the new memory.", show_default=False)],
     category: CategoryOption = None,
-    importance: ImportanceOption = None,
-    valid_from: ValidFromOption = None,
+    importance: NewImportanceOption = None,
+    valid_from: NewValidFromOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace a memory with a new one. The old memory ends when the new one starts, and stays in the history."""
+    """Replace a memory with a new one. The old memory ends when the new one starts, and stays in the history.
+
+    Category and importance are those of the old memory, unless you set them.
+    """
     atom = await user.memory.supersede_atom(id, text, category, importance, valid_from=valid_from)
     _print_result(f"Superseded {id} with {atom.id}", atom, as_json)
 

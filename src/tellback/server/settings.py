@@ -200,7 +200,9 @@ class ServerSettings:
     )
     stalled_seconds: float = 60.0
     body_seconds: float = 30.0
-    shutdown_seconds: float = _setting(30.0, "Seconds that turns may take to finish on shutdown.", min=0, max=3_600)
+    shutdown_seconds: float = _setting(
+        30.0, "On shutdown, running turns get this many seconds to finish.", min=0, max=3_600
+    )
     metrics_token: str | None = _setting(
         None,
         "The token for /metrics. Set it as an environment variable, so that other users cannot see it.",

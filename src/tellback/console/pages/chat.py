@@ -217,8 +217,8 @@ class ChatPage:
 
     def _show_welcome(self, history: ChatHistory) -> None:
         hint = (
-            "Write something about yourself, then click New conversation. Tellback extracts memories from this"
-            " conversation, and later answers use them and show their source messages."
+            "Write something about yourself, then click “New conversation”. Tellback then extracts memories from the"
+            " first conversation. Later answers use these memories and show their source messages."
         )
         if self._agent is not None:
             served = self._ctx.agents.get(self._agent)
@@ -325,7 +325,7 @@ class ChatPage:
             if await self._backend.close() is not None:
                 self._title.set_text("Remembering…")
                 is_done = await self._ctx.user.memory.wait_for_extraction(EXTRACTION_WAIT_SECONDS)
-                notify("Remembered." if is_done else "Still extracting memories. See Jobs for the progress.")
+                notify("Memories extracted." if is_done else "Still extracting memories. See Jobs for the progress.")
             await self._show_history(ChatHistory())
         finally:
             self._is_ending = False

@@ -75,7 +75,7 @@ class TimelinePage:
                 self._entity_field = widgets.select_field(
                     entities, "Entity", query.get("entity"), with_input=True, clearable=True, on_change=on_search
                 ).classes("wide pick")
-            with widgets.search_line("Topic", query.get("q", ""), QUERY_LENGTH, on_search, "Show") as field:
+            with widgets.search_line("Topic", query.get("q", ""), QUERY_LENGTH, on_search, "Search") as field:
                 self._query_field = field
         with widgets.box("line"):
             self._from_field = widgets.date_field("From", query.get("from"), on_search).classes("some")

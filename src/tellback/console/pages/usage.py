@@ -235,16 +235,18 @@ def _show_totals(calls: list[UsageEntry]) -> None:
 def _show_note(is_for_all_users: bool, is_truncated: bool, offline_count: int) -> None:
     if is_for_all_users:
         sentence = (
-            "The numbers include memory extraction for all users of this app, but no answers: turn the switch off to"
-            " see the answers of this user."
+            "Counted: memory extraction for all users of this app. Not counted: answers. To see the answers of this"
+            " user, turn the switch off"
         )
     else:
-        sentence = "The numbers include answers and memory extraction, but no answers without token counts."
+        sentence = (
+            "Counted: answers and memory extraction. Not counted: answers for which the provider reported no tokens"
+        )
     if offline_count:
-        sentence += f" They do not include {widgets.format_count(offline_count, 'offline answer')}, which cost nothing."
+        sentence += f", and {widgets.format_count(offline_count, 'offline answer')}, which cost nothing"
     if is_truncated:
         sentence += (
-            f" Older calls may be missing: this page reads only the newest data ({MAX_CALLS:,} calls for memory,"
-            f" and {MAX_CONVERSATIONS} conversations with {MAX_MESSAGES} messages each)."
+            f". Older calls may be missing: this page reads only the newest data ({MAX_CALLS:,} calls for memory,"
+            f" and {MAX_CONVERSATIONS} conversations with {MAX_MESSAGES} messages each)"
         )
-    widgets.muted(f"{sentence} Days are in UTC.")
+    widgets.muted(f"{sentence}. Days are in UTC.")

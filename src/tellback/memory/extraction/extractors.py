@@ -101,7 +101,8 @@ async def ask_model(
             if len(usage) > retries:
                 raise ExtractionError(
                     f"The output of {opts.model_name or 'the model'} is invalid after {len(usage)} calls:"
-                    f" {problem}. The last output is in .raw; run the extraction again, or use another model.",
+                    f" {problem}. The last output is stored with the job (`raw_output`). Run the extraction"
+                    " again, or use another model.",
                     reply.text,
                     usage,
                 ) from None
