@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -32,7 +33,10 @@ _RETRY_HINTS = {
     GUESTS_QUESTION: 'For example: "tomorrow, for two".',
 }
 _APOLOGIES = ("Sorry, I did not understand that.", "Sorry, I still do not understand.")
+_THANKS = "Thank you."
 _DAY_OFFSETS = {"today": 0, "tonight": 0, "tomorrow": 1}
+_MONTH = f"({'|'.join(name[:3] for name in calendar.month_name[1:])})[a-z]*"
+_DAY_OF_MONTH = re.compile(rf"\b(?:(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}|{_MONTH} (\d{{1,2}}))\b", re.IGNORECASE)
 _GUEST_NUMBER = re.compile(r"(?<![\d-])(?<!\d[:.])([1-8])(?![\d-]|[:.]\d|\s*(?:[ap]\.?m\b|o'clock))", re.IGNORECASE)
 """A digit that is not part of a date or a time."""
 _GUEST_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
@@ -220,23 +224,27 @@ def build_tables_agent(tb: Tellback) -> Agent:
 
 
 class _RuleBasedModel(FlowModel):
-    """A `FlowModel` that does not repeat a question in the same words."""
+    """A `FlowModel` that does not repeat a question in the same words, and thanks for other values."""
 
     def _answer(self, request: ChatRequest) -> Step:
         step = super()._answer(request)
         question = step.reply.text
-        hint = _RETRY_HINTS.get(question, question)
-        phrasings = (question, *(f"{apology} {hint}" for apology in _APOLOGIES))
+        apologies = [f"{apology} {_RETRY_HINTS.get(question, question)}" for apology in _APOLOGIES]
+        thanks = f"{_THANKS} {question}"
         earlier = [message_text(each) for each in reversed(request.messages) if each.role == "assistant"]
-        repeats = len(list(takewhile(phrasings.__contains__, earlier)))
-        return says(phrasings[min(repeats, len(_APOLOGIES))]) if question and repeats else step
+        repeats = len(list(takewhile({question, thanks, *apologies}.__contains__, earlier)))
+        if not question or not repeats:
+            return step
+        text = next((message_text(each) for each in reversed(request.messages) if each.role == "user"), "")
+        has_value = _parse_day(text) is not None or _parse_guests(text) is not None
+        return says(thanks if has_value and earlier[0] != thanks else apologies[(repeats - 1) % len(apologies)])
 
 
 def _rule_based_model() -> FlowModel:
     return _RuleBasedModel(
         reads={"day": _parse_day, "guests": _parse_guests},
         routes={"Book a table": ["table", "eat", "dinner", "book"], "Opening hours": ["open", "hours"]},
-        holds={ACCEPTS_TABLE: ["yes", "take", "book it", "please"]},
+        holds={ACCEPTS_TABLE: ["yes", "yep", "sure", "okay", "first", "take", "book it", "please"]},
     )
 
 
@@ -244,12 +252,25 @@ def _parse_day(text: str) -> str | None:
     iso_date = re.search(r"\b\d{4}-\d{2}-\d{2}\b", text)
     if iso_date is not None:
         return iso_date[0]
-    offset = next((days for word, days in _DAY_OFFSETS.items() if word in text.lower()), None)
-    return None if offset is None else (utc_now().date() + timedelta(days=offset)).isoformat()
+    today, lowered = utc_now().date(), text.lower()
+    weekdays = {name.lower(): (number - today.weekday() - 1) % 7 + 1 for number, name in enumerate(calendar.day_name)}
+    offset = next((days for word, days in {**_DAY_OFFSETS, **weekdays}.items() if word in lowered), None)
+    if offset is not None:
+        return (today + timedelta(days=offset)).isoformat()
+    named_day = _DAY_OF_MONTH.search(text)
+    if named_day is None:
+        return None
+    day, month = int(named_day[1] or named_day[4]), (named_day[2] or named_day[3]).title()
+    months = [name[:3] for name in calendar.month_name]
+    try:
+        found = date(today.year, months.index(month), day)
+        return (found if found >= today else found.replace(year=today.year + 1)).isoformat()
+    except ValueError:  # there is no such day
+        return None
 
 
 def _parse_guests(text: str) -> int | None:
-    number = _GUEST_NUMBER.search(text)
+    number = _GUEST_NUMBER.search(_DAY_OF_MONTH.sub("", text))
     if number is not None:
         return int(number[1])
     return next((count for word, count in _GUEST_WORDS.items() if re.search(rf"\b{word}\b", text.lower())), None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from typer.testing import CliRunner
 
-from tellback import Tellback
+from tellback import Tellback, demo
 from tellback.cli import serve
 from tellback.cli.app import app
 from tellback.cli.runner import LOCAL_HOST
@@ -145,3 +146,40 @@ async def test_a_time_or_date_does_not_change_the_number_of_guests(text: str) ->
         response = await agent.respond("An Indian table for 2.")
         response = await agent.respond(text, response.session)
         assert response.session.extracted["guests"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tomorrow", "2026-11-20"),
+        ("on Friday", "2026-11-20"),
+        ("Thursday", "2026-11-26"),
+        ("19 November", "2026-11-19"),
+        ("the 3rd of December", "2026-12-03"),
+        ("March 3", "2027-03-03"),
+        ("2026-12-24", "2026-12-24"),
+        ("30 February", None),
+        ("soon", None),
+    ],
+)
+async def test_the_agent_understands_common_ways_to_name_a_day(
+    text: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "utc_now", lambda: datetime(2026, 11, 19, 12, tzinfo=UTC))  # a Thursday
+    assert demo._parse_day(text) == expected
+    assert demo._parse_guests(f"{text} for two") == 2
+
+
+async def test_the_agent_thanks_for_a_value_that_it_did_not_ask_for_and_books_the_first_table() -> None:
+    async with Tellback(":memory:") as tb:
+        agent, session = build_tables_agent(tb), None
+        history: list[Message] = []
+        for text in ("I want to eat out", "what?", "for two", "what?", "on Friday", "Italian", "the first one"):
+            history.append(Message("user", text))
+            reply = await agent.respond(history, session)
+            session = reply.session
+            history.append(Message("assistant", reply.message))
+        replies = [message_text(each) for each in history[1::2]]
+        assert replies[2] == "Thank you. Would you like Italian, Indian or Portuguese food?"
+        assert all(one != other for one, other in itertools.pairwise(replies))
+        assert replies[-1].startswith("Booked: Da Enzo on Friday")
