@@ -64,7 +64,7 @@ bench: $(SERVERS)  ## run the benchmarks, with other libraries for comparison (r
 	$(BIN)/python bench/server.py
 
 clean:  ## delete the virtual environment and all generated files
-	rm -rf $(VENV) .bench .cache .coverage-report .site dist
+	rm -rf $(VENV) .bench .cache .coverage-report .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .screenshots .site dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tellback needs Python 3.11 or later; set PYTHON=...")'

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class UserHost(Protocol):
-    """What `User` needs from its `Tellback`."""
+    """The parts of a `Tellback` that `User` uses."""
 
     templates: Templates
     _runtime: Runtime

@@ -13,7 +13,7 @@ from tests.browser.site import Site
 
 async def test_the_next_conversation_remembers_a_message_and_cites_it(site: Site, page: Page) -> None:
     await page.goto(site.at(user="maya-c1"))
-    await expect(page.get_by_role("note", name="No model")).to_contain_text("No model is configured")
+    await expect(page.get_by_role("note", name="No model")).to_contain_text("No model is set up")
     await check_layout(page, "chat-empty")
     await send_message(page, "I moved to Lisbon in March.")
     await expect(page.get_by_role("note", name="No model")).to_have_count(0)

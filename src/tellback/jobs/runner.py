@@ -171,7 +171,7 @@ class JobRunner:
         except asyncio.CancelledError as error:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
-                span.record_outcome("put_back")
+                span.record_outcome("requeued")
                 await self._requeue(job)
                 raise
             if lease_task.done():

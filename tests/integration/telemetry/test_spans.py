@@ -286,7 +286,7 @@ async def test_the_span_of_a_job_returned_to_the_queue_is_not_an_error(
         await handler.holding.wait()
     await worker.close()
     [span] = spans_with_prefix(exporter, "process job ")
-    assert attributes(span)["tellback.job.outcome"] == "put_back"
+    assert attributes(span)["tellback.job.outcome"] == "requeued"
     assert span.status.status_code is StatusCode.UNSET
 
 

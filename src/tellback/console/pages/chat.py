@@ -141,7 +141,7 @@ class ChatPage:
         if has_model or NOTICE_COOKIE in ctx.cookies:
             return
         with widgets.box("notice", "welcome").props('role=note aria-label="No model"') as notice:
-            note(f"No model is configured, so answers quote your memory. {SETUP_HINT} Then restart the server.")
+            note(f"No model is set up, so answers quote your memory. {SETUP_HINT} Then restart the server.")
 
             def dismiss() -> None:
                 ui.run_javascript(f"document.cookie = '{NOTICE_COOKIE}=dismissed; max-age=31536000; samesite=lax'")

@@ -293,12 +293,12 @@ async def _purge_session_page(store: DocumentStore) -> tuple[int, int]:
 
 def _purgeable_queries(store: DocumentStore, now: int) -> list[dict[str, Any]]:
     expired = {"lte": now}
-    husk = [{"term": {f"{INTERNAL}.record": "husk"}}, {"range": {f"{INTERNAL}.until": expired}}]
+    placeholder = [{"term": {f"{INTERNAL}.record": "placeholder"}}, {"range": {f"{INTERNAL}.until": expired}}]
     return [
         {"range": {store.layout.sessions[EXPIRES_AT]: expired}},
         {"range": {f"{INTERNAL}.pending_until": expired}},
         {"term": {f"{INTERNAL}.record": "deleted"}},
-        {"bool": {"filter": husk}},
+        {"bool": {"filter": placeholder}},
     ]
 
 

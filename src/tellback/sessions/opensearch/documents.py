@@ -158,7 +158,7 @@ class DocumentLayout:
         if entry.expires is not None:
             fields[names[EXPIRES_AT]] = entry.expires
         internal: dict[str, Any] = {
-            "record": "deleted" if entry.deleted else "husk" if entry.session is None else "session",
+            "record": "deleted" if entry.deleted else "placeholder" if entry.session is None else "session",
             **{name: getattr(entry, name) for name in ("life", "first", "last", "until", "writes", "pending")},
             "pending_count": len(entry.pending),
             "written_at": now,
