@@ -1,4 +1,7 @@
-"""The wheel and the source distribution: complete, and installable into an empty environment."""
+"""The wheel and the source distribution: complete, and installable into an empty environment.
+
+Unlike other tests, this one installs packages with pip.
+"""
 
 from __future__ import annotations
 
@@ -70,15 +73,16 @@ def test_wheel_and_sdist_contain_the_version_and_every_file_of_the_package(distr
 
 
 @pytest.mark.timeout(600)
-def test_the_wheel_works_in_an_empty_environment(distributions: tuple[Path, Path], tmp_path: Path) -> None:
-    wheel, _ = distributions
+def test_the_wheel_and_the_sdist_work_in_an_empty_environment(distributions: tuple[Path, Path], tmp_path: Path) -> None:
+    wheel, sdist = distributions
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
     options = ("--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
-    run(python, "-m", "pip", "install", *options, f"{wheel}[cli]")
     (tmp_path / "chat.py").write_text(CHAT)
-    run(python, "-W", "error", "chat.py", cwd=tmp_path)
-    assert run(tmp_path / "venv" / "bin" / "tellback", "--version").strip() == f"tellback {tellback.__version__}"
+    for arguments in ([f"{wheel}[cli]"], ["--force-reinstall", "--no-deps", sdist]):
+        run(python, "-m", "pip", "install", *options, *arguments)
+        run(python, "-W", "error", "chat.py", cwd=tmp_path)
+        assert run(tmp_path / "venv" / "bin" / "tellback", "--version").strip() == f"tellback {tellback.__version__}"
 
 
 def test_the_changelog_has_a_section_for_the_version() -> None:
