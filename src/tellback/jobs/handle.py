@@ -118,6 +118,7 @@ class Jobs(Handle):
     async def drain(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the error lists the remaining jobs
         """Wait until no work is left in any process: for tests and scripts.
 
+        If this process was opened with `worker=False`, another process must run the jobs: pass a `timeout`.
         It does not wait for failed jobs that are waiting for their next attempt. After `timeout` seconds it raises
         `TimeoutError`, which lists the remaining jobs.
         """
