@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
+from tellback.console.pages.timeline import ATOMS_PER_PAGE
 from tests.browser.browser_log import check_layout
-from tests.browser.seed import seed_user
+from tests.browser.seed import open_user, seed_user
 from tests.browser.site import Site
 
 
@@ -26,3 +27,24 @@ async def test_a_timeline_shows_validity_periods_and_applies_its_filters(site: S
     await expect(entries).to_have_count(1)
     await expect(entries).to_contain_text("Lives in Lisbon")
     assert "entity=ent_" in page.url
+
+
+async def test_a_long_timeline_shows_the_newest_memories_or_the_best_matches_for_a_topic(
+    site: Site, page: Page
+) -> None:
+    async with open_user(site.store, "maya-t1") as user:
+        space = await user.memory.create_space("default")
+        atoms = [await user.memory.add_atom(space.id, "Visited a museum") for _ in range(ATOMS_PER_PAGE + 1)]
+    await page.goto(site.at("/timeline", user="maya-t1"))
+    timeline = page.get_by_role("region", name="Timeline")
+    await expect(timeline).to_contain_text(f"The {ATOMS_PER_PAGE} newest memories, oldest first.")
+    await expect(timeline.get_by_role("listitem")).to_have_count(ATOMS_PER_PAGE)
+    for topic, selection in (("museum", "best matches"), ("  ", "newest memories")):
+        await page.get_by_label("Topic").fill(topic)
+        await page.keyboard.press("Enter")
+        await expect(timeline).to_contain_text(f"{selection}, oldest first.")
+    await page.get_by_role("button", name="More").click()
+    await expect(timeline.get_by_role("listitem")).to_have_count(ATOMS_PER_PAGE + 1)
+    await expect(timeline).not_to_contain_text("oldest first.")
+    await page.goto(site.at("/timeline", user="maya-t1", atom=atoms[0].id))
+    await expect(timeline).to_contain_text("best matches, oldest first.")

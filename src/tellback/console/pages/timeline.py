@@ -153,7 +153,10 @@ class TimelinePage:
         result = await memory.recall_timeline(
             self._space.id, entity, query, start, end, limit=self._limit + 1, include_superseded=include_superseded
         )
-        found = {atom.id: atom for atom in result.atoms}
+        hits, has_more = list(result.hits), len(result) > self._limit
+        if has_more:  # the additional one: the worst match, or the oldest memory
+            hits.remove(min(hits, key=lambda hit: (hit.score if query else 0, hit.atom.valid_from, hit.atom.id)))
+        found = {hit.atom.id: hit.atom for hit in hits}
         if subject is not None:
             now = utc_now()
             for each in await load_versions(memory, subject, atoms.MAX_HISTORY_LENGTH):
@@ -161,7 +164,7 @@ class TimelinePage:
                     each, start, end
                 ):
                     found[each.id] = each
-        return sorted(found.values(), key=lambda atom: (atom.valid_from, atom.id)), len(result) > self._limit
+        return sorted(found.values(), key=lambda atom: (atom.valid_from, atom.id)), has_more
 
     def _show_entry(self, atom: Atom, texts: dict[str, str], now: datetime) -> None:
         is_past = atoms.is_superseded_or_expired(atom, now)
