@@ -107,8 +107,9 @@ def open_chat_files(source: str | PathLike[str], stack: ExitStack) -> list[ChatF
 def _open_folder(folder: Path, stack: ExitStack) -> list[ChatFile]:
     paths = [path for path in sorted(folder.rglob("*")) if _CHAT_FILE_NAME.fullmatch(path.name) and path.is_file()]
     if not paths:
-        names = ", ".join(sorted(path.name for path in folder.iterdir())[:_MAX_LISTED_NAMES])
-        found = f"it contains only {names}" if names else "it is empty"
+        names = sorted(path.name for path in folder.iterdir())
+        listed = ", ".join(names[:_MAX_LISTED_NAMES]) + (" …" if len(names) > _MAX_LISTED_NAMES else "")
+        found = f"it contains {listed}" if names else "it is empty"
         raise ImportFormatError(str(folder), f"the folder has no conversations.json and no .jsonl file: {found}.")
     files = []
     for path in paths:

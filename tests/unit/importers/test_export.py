@@ -132,10 +132,28 @@ def test_a_folder_or_zip_without_chats_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="no file or folder"):
         list(read_chats(tmp_path / "none.zip"))
     write_json(tmp_path / "photo.json", [])
-    with pytest.raises(ImportFormatError, match=r"only photo\.json"):
+    with pytest.raises(ImportFormatError, match=r"it contains photo\.json"):
         list(read_chats(tmp_path))
     with pytest.raises(ImportFormatError, match=r"no conversations\.json"):
         list(read_chats(write_zip(tmp_path / "p.zip", photo_png=b"x")))
+
+
+def test_an_empty_folder_or_zip_is_rejected(tmp_path: Path) -> None:
+    empty = tmp_path / "export"
+    empty.mkdir()
+    with pytest.raises(ImportFormatError, match=r"no conversations\.json and no \.jsonl file: it is empty\.") as caught:
+        list(read_chats(empty))
+    assert caught.value.path == str(empty)
+    with pytest.raises(ImportFormatError, match=r"it contains no conversations\.json and no \.jsonl file\.") as caught:
+        list(read_chats(write_zip(tmp_path / "empty.zip")))
+    assert caught.value.path == "empty.zip"
+
+
+def test_the_files_of_a_folder_without_chats_are_listed_up_to_a_limit(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.png").touch()
+    with pytest.raises(ImportFormatError, match=r"it contains 0\.png, .*, 7\.png …\."):
+        list(read_chats(tmp_path))
 
 
 def test_an_empty_export_is_valid(tmp_path: Path) -> None:
