@@ -66,8 +66,7 @@ def _parse_settings(
     settings = {}
     for name, value in parameters.items():
         if name not in parsers:
-            advice = f"use one of {', '.join(parsers)}" if parsers else "remove it from the URL"
-            raise ConfigurationError(f"{kind} has no setting {name!r}: {advice}.")
+            raise ConfigurationError(f"{kind} has no setting {name!r}: use one of {', '.join(parsers)}.")
         try:
             settings[name] = parsers[name](value)
         except ValueError as error:
