@@ -32,7 +32,7 @@ from tellback.chat.options import (
     format_budget_breakdown,
 )
 from tellback.chat.registry import (
-    ModelAtHand,
+    FoundModel,
     Provider,
     ProviderRegistration,
     builtin_providers,
@@ -101,6 +101,7 @@ __all__ = [
     "ChatRequest",
     "ChatUsage",
     "CompatibleModel",
+    "FoundModel",
     "GeminiModel",
     "LocalModel",
     "LoopResult",
@@ -109,7 +110,6 @@ __all__ = [
     "Message",
     "MessagePart",
     "Model",
-    "ModelAtHand",
     "ModelBase",
     "ModelChoice",
     "OfflineModel",

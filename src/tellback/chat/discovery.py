@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from tellback.chat.model import Model
 from tellback.chat.offline import OFFLINE, is_offline
-from tellback.chat.registry import BuiltinProvider, ModelAtHand, load_builtin_providers
+from tellback.chat.registry import BuiltinProvider, FoundModel, load_builtin_providers
 
 AUTO = "auto"
 MODEL_VARIABLE = "TELLBACK_MODEL"
@@ -65,7 +65,7 @@ def resolve_model(model: str | Model | None) -> str | Model | None:
     return None if is_offline(model) else model
 
 
-def survey_models(env: Mapping[str, str] | None = None) -> list[ModelAtHand]:
+def survey_models(env: Mapping[str, str] | None = None) -> list[FoundModel]:
     """List all models that could answer here, with what was found or is missing; keys are not shown.
 
     >>> [each.provider for each in survey_models({}) if each.is_ready][-1]
@@ -75,7 +75,7 @@ def survey_models(env: Mapping[str, str] | None = None) -> list[ModelAtHand]:
     return list(_find_models(env))
 
 
-def _find_models(env: Mapping[str, str]) -> Iterator[ModelAtHand]:
+def _find_models(env: Mapping[str, str]) -> Iterator[FoundModel]:
     for provider in load_builtin_providers():
         if provider.find is not None:
             yield provider.find(env)
@@ -83,7 +83,7 @@ def _find_models(env: Mapping[str, str]) -> Iterator[ModelAtHand]:
             yield _find_keyed_model(provider, env)
 
 
-def _find_keyed_model(provider: BuiltinProvider, env: Mapping[str, str]) -> ModelAtHand:
+def _find_keyed_model(provider: BuiltinProvider, env: Mapping[str, str]) -> FoundModel:
     variable = next((name for name in provider.key_variables if read_variable(env, name)), None)
     is_ready = variable is not None and is_installed(provider.sdk)
     if variable is None:
@@ -92,7 +92,7 @@ def _find_keyed_model(provider: BuiltinProvider, env: Mapping[str, str]) -> Mode
         note = f"{variable} is set"
     else:
         note = f"{variable} is set, but the package is missing: pip install 'tellback[{provider.extra}]'"
-    return ModelAtHand(provider.display_name, provider.default_model, is_ready, note)
+    return FoundModel(provider.display_name, provider.default_model, is_ready, note)
 
 
 def read_variable(env: Mapping[str, str], variable: str) -> str | None:

@@ -53,7 +53,16 @@ FINAL_CALL_INSTRUCTION = (
 
 @dataclass(frozen=True, slots=True)
 class LoopStep:
-    """One round of the loop: the model's reply, and the results of the tools it called."""
+    """One round of the loop: the model's reply, and the results of the tools it called.
+
+    >>> import asyncio
+    >>> from tellback.testing import ScriptedModel, calls, says
+    >>> def add(x: int, y: int) -> int: return x + y
+    >>> model = ScriptedModel([calls("add", x=17, y=25), says("17 + 25 is 42.")])
+    >>> result = asyncio.run(run_loop(ChatOptions(model=model, tools=[add]), "What is 17 + 25?"))
+    >>> [(step.iteration, step.reply.text, [each.content for each in step.tool_results]) for step in result.steps]
+    [(1, '', ['42']), (2, '17 + 25 is 42.', [])]
+    """
 
     iteration: int
     reply: ChatReply

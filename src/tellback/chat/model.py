@@ -29,7 +29,14 @@ ToolEntry = Tool | Callable[..., Any]
 
 
 class ReplyBuilder:
-    """Builds a reply from the deltas of a stream."""
+    """Builds a reply from the deltas of a stream.
+
+    >>> builder = ReplyBuilder()
+    >>> for delta in (TextDelta("Hel"), TextDelta("lo!"), StreamStop("end_turn")):
+    ...     builder.add(delta)
+    >>> builder.stopped, builder.reply().text
+    (True, 'Hello!')
+    """
 
     __slots__ = ("_inputs", "_names", "_stop", "_text", "_thinking", "_unfinished")
 
@@ -172,7 +179,20 @@ class OpenModelOptions(ModelOptions, total=False):
 
 
 class ModelBase:
-    """A base class of models: a subclass writes `_complete(request)` and `_stream(request)`."""
+    """A base class of models: a subclass writes `_complete(request)` and `_stream(request)`.
+
+    >>> import asyncio
+    >>> from tellback.types import reply_deltas
+    >>> class Echo(ModelBase):
+    ...     model, provider = "echo-1", "echo"
+    ...     async def _complete(self, request: ChatRequest) -> ChatReply:
+    ...         return ChatReply(f"You said: {request.messages[-1].content}")
+    ...     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+    ...         for delta in reply_deltas(await self._complete(request)):
+    ...             yield delta
+    >>> asyncio.run(Echo().complete("Hi")).text
+    'You said: Hi'
+    """
 
     model: str
     provider: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from tellback import request as bound
 from tellback.chat.model import ChatRequest, ModelBase
-from tellback.chat.registry import BuiltinProvider, ModelAtHand, Provider
+from tellback.chat.registry import BuiltinProvider, FoundModel, Provider
 from tellback.errors import ConfigurationError
 from tellback.types import ChatReply, ChatUsage, Message, ReplyDelta, message_text, reply_deltas
 from tellback.types.memory import TURN_CATEGORY
@@ -114,7 +114,7 @@ PROVIDER = BuiltinProvider(
     is_offline,
     "offline",
     "tellback.chat.offline:OfflineModel",
-    find=lambda env: ModelAtHand(OFFLINE, OFFLINE, True, "quotes memories; needs nothing"),
+    find=lambda env: FoundModel(OFFLINE, OFFLINE, True, "quotes memories; needs nothing"),
     vision=False,
     tool_choice=False,
 )

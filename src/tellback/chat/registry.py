@@ -116,8 +116,14 @@ def strip_prefix(prefix: str) -> Callable[[str], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAtHand:
-    """A model that may be usable here: whether it `is_ready`, its name, and what was found or is missing (`note`)."""
+class FoundModel:
+    """A model that may be usable here: whether it `is_ready`, its name, and what was found or is missing (`note`).
+
+    >>> from tellback.chat import survey_models
+    >>> [openai] = [each for each in survey_models({}) if each.provider == "OpenAI"]
+    >>> openai.is_ready, openai.note
+    (False, 'OPENAI_API_KEY is not set')
+    """
 
     provider: str
     model: str | None
@@ -164,7 +170,7 @@ class BuiltinProvider:
     default_model: str = ""
     sdk: str = ""
     extra: str = ""
-    find: Callable[[Mapping[str, str]], ModelAtHand] | None = None
+    find: Callable[[Mapping[str, str]], FoundModel] | None = None
     vision: bool = True
     audio: bool = False
     tool_choice: bool = True

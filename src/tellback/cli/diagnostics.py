@@ -25,7 +25,7 @@ from tellback.stores import Store, open_store
 from tellback.stores.catalogue import migrations
 
 if TYPE_CHECKING:
-    from tellback.chat.registry import ModelAtHand
+    from tellback.chat.registry import FoundModel
 
 SQLITE_HEADER = b"SQLite format 3\x00"
 COUNTED_TABLES = ("conversations", "messages", "atoms", "entities", "jobs")
@@ -315,7 +315,7 @@ def _check_models() -> list[Check]:
     return [*checks, _check_chosen_model(choice.name, choice.why)]
 
 
-def _model_status(model: ModelAtHand) -> CheckStatus:
+def _model_status(model: FoundModel) -> CheckStatus:
     """Return "off" for a model that is not set up, and "warn" for an incomplete setup."""
     if model.is_ready:
         return "ok"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from tellback.chat.discovery import is_installed, read_variable
-from tellback.chat.registry import BuiltinProvider, Embeddings, ModelAtHand, Provider, strip_prefix
+from tellback.chat.registry import BuiltinProvider, Embeddings, FoundModel, Provider, strip_prefix
 from tellback.errors import ConfigurationError
 
 OLLAMA_PORT = 11_434
@@ -37,20 +37,20 @@ def build_ollama_url(host: str | None) -> str:
     return f"{parts.scheme}://{netloc}{parts.path}"
 
 
-def find_ollama(env: Mapping[str, str]) -> ModelAtHand:
+def find_ollama(env: Mapping[str, str]) -> FoundModel:
     """Ask the Ollama server for its models; without one, this takes half a second at most."""
     host = read_variable(env, OLLAMA_VARIABLE)
     names, address = _list_models(host), host or DEFAULT_OLLAMA_HOST
     if names is None:
         note = f"no Ollama answers at {address}: start it, or set {OLLAMA_VARIABLE}"
-        return ModelAtHand("Ollama", None, False, note)
+        return FoundModel("Ollama", None, False, note)
     if not names:
-        return ModelAtHand("Ollama", None, False, "Ollama runs, but has no model: run `ollama pull llama3.2`")
+        return FoundModel("Ollama", None, False, "Ollama runs, but has no model: run `ollama pull llama3.2`")
     model = f"ollama/{names[0]}"
     if not is_installed("openai"):
         note = "Ollama runs, but the package is missing: pip install 'tellback[openai]'"
-        return ModelAtHand("Ollama", model, False, note)
-    return ModelAtHand("Ollama", model, True, f"Ollama runs at {address}")
+        return FoundModel("Ollama", model, False, note)
+    return FoundModel("Ollama", model, True, f"Ollama runs at {address}")
 
 
 def _list_models(host: str | None) -> list[str] | None:
