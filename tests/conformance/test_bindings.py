@@ -241,6 +241,25 @@ async def test_an_unknown_prompt_version_raises_an_error_immediately(url: str) -
             await user.memory.run_extraction_for_conversation(id, "v9", space_id=space.id)
 
 
+@pytest.mark.parametrize("bound", [None, "support", "chat"], ids=["none", "other namespace", "paused"])
+async def test_extraction_without_an_enabled_binding_names_the_namespace_and_the_remedy(
+    tb: Tellback, maya: User, bound: str | None
+) -> None:
+    if bound is not None:
+        space = await maya.memory.create_space("daily")
+        binding = await maya.memory.create_binding({"namespace": bound}, [space.id])
+        await maya.memory.update_binding(binding.id, enabled=bound != "chat")
+    id = await create_conversation(maya, "chat", "Hello.")
+    with pytest.raises(NotFoundError) as caught:
+        await maya.memory.run_extraction_for_conversation(id)
+    assert (caught.value.kind, caught.value.id) == ("binding", "chat")
+    assert str(caught.value) == (
+        "There is no binding 'chat' for this user. No enabled binding covers this namespace: create one with"
+        " create_binding, or pass space_id."
+    )
+    assert await maya.memory.list_jobs(conversation_id=id) == []
+
+
 async def test_extraction_can_target_a_space_without_a_binding(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     id = await create_conversation(maya, "chat", "Hello.", close=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,6 +46,27 @@ async def test_invalid_chat_arguments_create_no_conversation(tb: Tellback, wrong
     with pytest.raises(InvalidArgumentError):
         await maya.chat("Hi!", model=model, **wrong)
     assert await maya.conversations.list() == []
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"sender": "maya"}, "sender must be a tellback.turn.Identity, got 'maya'."),
+        ({"session": "web-42"}, "session must be a tellback.turn.Session, got 'web-42'."),
+        ({"session": Identity("maya")}, "session must be a tellback.turn.Session, got Identity(user_id='maya'"),
+        ({"sender": "m" * 99}, f"sender must be a tellback.turn.Identity, got '{'m' * 79}."),
+    ],
+    ids=["sender", "session", "swapped", "long"],
+)
+async def test_a_sender_or_session_of_the_wrong_type_is_named_with_its_value(
+    tb: Tellback, wrong: dict[str, Any], problem: str
+) -> None:
+    conversations = tb.user("maya").conversations
+    conversation, model = await conversations.create("chat"), ScriptedModel([])
+    with pytest.raises(InvalidArgumentError, match=re.escape(problem)):
+        await conversations.run_turn(conversation.id, model, "Hi!", **wrong)
+    assert await conversations.messages(conversation.id) == []
     assert model.requests == []
 
 

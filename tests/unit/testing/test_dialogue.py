@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -261,3 +264,36 @@ async def test_an_interpretation_step_may_be_invalid_json_or_an_error() -> None:
 async def test_play_rejects_turns_of_the_wrong_form(entry: Any) -> None:
     with pytest.raises(ScriptError, match=r"each turn must be like .*, got"):
         await play(Agent("Wanda"), [entry])
+
+
+_FAILING_TEST = """\
+from tellback import Agent
+from tellback.testing import Dialogue, says
+
+
+async def test_a_greeting():
+    conversation = Dialogue(Agent("Wanda"))
+    await conversation.says("Hi!", says("Hello!"))
+    conversation.expect(said="Hello!")
+    conversation.expect(said="Goodbye!")
+"""
+
+
+def test_pytest_shows_the_line_of_the_test_when_an_expectation_fails(tmp_path: Path) -> None:
+    (tmp_path / "test_greeting.py").write_text(_FAILING_TEST)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "--color", "no", "-p", "no:cacheprovider"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        timeout=50,
+    )
+    assert process.returncode == 1, process.stdout + process.stderr
+    assert '>       conversation.expect(said="Goodbye!")' in process.stdout
+    assert f"test_greeting.py:{len(_FAILING_TEST.splitlines())}: ScriptError" in process.stdout
+    assert "said: expected 'Goodbye!' in 'Hello!'" in process.stdout
+    assert "dialogue.py" not in process.stdout

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tellback.errors import AtomSupersededError, InvalidArgumentError, NotFoundError
-from tellback.stores import AtomFilter, EntityDraft, Store
+from tellback.stores import AtomFilter, EntityDraft, SpaceSearch, Store
+from tellback.stores.engine import UNBOUNDED
 from tellback.testing.stores.factories import (
     DAY,
     MAYA,
@@ -27,7 +28,7 @@ from tellback.testing.stores.factories import (
     read_event_types,
     valid_texts,
 )
-from tellback.types.ids import new_id, utc_now
+from tellback.types.ids import new_id, to_micros, utc_now
 from tellback.types.memory import (
     Atom,
     AtomStatus,
@@ -238,6 +239,26 @@ class MemoryContract:
         assert [row["id"] for row in last.atoms] == [second.id]
         large = await memories.changes(MAYA, space.id, after=-1, embedder="e", max_atoms=2)
         assert (large.last_seq, len(large.atoms)) == (3, 0)
+
+    async def test_rows_of_changes_can_be_unpacked_in_column_order(self, store: Store, space: MemorySpace) -> None:
+        memories = store.memories
+        _, rome = await add_atoms(
+            store, space, make_atom("Likes tea"), make_atom("Rome", embedder="e", vector=HALF_VECTOR)
+        )
+        before = await memories.version(MAYA, space.id)
+        known_at, valid_to = NOON + 9 * DAY, NOON + 5 * DAY
+        await memories.supersede(MAYA, rome.id, make_atom("Paris", valid_from=valid_to), now=known_at)
+        changes = [await memories.changes(MAYA, space.id, after=after, embedder="e") for after in (-1, before)]
+        for row in [row for change in changes for row in change.atoms]:
+            assert [*row] == [row[name] for name in row.keys()]  # noqa: SIM118 - a row is not a mapping
+        if memories.can_search:
+            every = SpaceSearch(99, UNBOUNDED, UNBOUNDED, -UNBOUNDED, -UNBOUNDED, UNBOUNDED, embedder="e")
+            changes.append(await memories.search_atoms(MAYA, space.id, every))
+        for change in changes:
+            [(seq, end_known_at, end)] = change.validity_ends
+            assert (seq, end_known_at, end) == (2, to_micros(known_at), to_micros(valid_to))
+        [(seq, vector)] = changes[0].vectors
+        assert (seq, bytes(vector)) == (2, HALF_VECTOR)
 
     async def test_a_reader_with_concurrent_writers_sees_every_atom_once_in_order(
         self, store: Store, second: Store

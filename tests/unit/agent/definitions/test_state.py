@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -120,6 +121,24 @@ def test_copies_of_the_end_are_the_same_object() -> None:
 )
 def test_an_invalid_transition_is_rejected_and_changes_nothing(spec: dict[str, Any], pattern: str) -> None:
     catch_flow_error(make_start_state(), pattern, **spec)
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments", "problem"),
+    [
+        (Facts, {"b": "b"}, "arguments does not set it: gather_schema has a, b, day, note, out."),
+        (Facts, {}, "arguments does not set it: gather_schema has a, b, day, note, out."),
+        ({"properties": {"city": {}}}, None, "no field has this name: gather_schema has city."),
+        (None, None, "no field has this name: gather_schema has no fields."),
+    ],
+    ids=["other arguments", "empty arguments", "other fields", "no fields"],
+)
+def test_a_missing_tool_argument_is_reported_with_its_reason_and_remedy(
+    schema: Any, arguments: dict[str, str] | None, problem: str
+) -> None:
+    start = Route("Book", gather_schema=schema).initial_state
+    remedy = "Set arguments={'a': <field>}, or a function of the data."
+    catch_flow_error(start, re.escape(f"look needs 'a', but {problem} {remedy}"), tool_state=look, arguments=arguments)
 
 
 def test_a_duplicate_state_id_is_rejected() -> None:
