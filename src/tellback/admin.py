@@ -31,6 +31,8 @@ from tellback.types.jobs import UsageRecord, UsageTotal
 from tellback.types.jsontext import dump_stored_json
 from tellback.validation import DatetimeLike
 
+__all__ = ["Admin", "ErasureReport", "ExportReport"]
+
 FORMAT_VERSION = 1
 """Increased when a reader of the previous format would misread an export."""
 
@@ -291,7 +293,18 @@ async def total_usage(
 
 
 class Admin(Handle):
-    """Export, erasure and usage of the handle's user, or of another user of the same tenant and app."""
+    """Export, erasure and usage of the handle's user, or of another user of the same tenant and app.
+
+    >>> import io
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     maya = tb.user("maya")
+    ...     conversation = maya.conversations.create("chat", title="Dinner")
+    ...     export = maya.admin.export_user_data(to=io.BytesIO(), format="zip")
+    ...     erasure = maya.admin.delete_user_data(confirm=True)
+    >>> export.counts["conversations"], erasure["conversations"]
+    (1, 1)
+    """
 
     def __init__(self, runtime: Runtime, scope: Scope, forget: ForgetUsers) -> None:
         self._runtime = runtime
@@ -332,6 +345,14 @@ class Admin(Handle):
         `to` is a path or an open binary file. `format` is "json" or "zip" (a JSON-lines file per collection, and a
         manifest); the default is the extension of the path. The file only appears when it is complete, and only its
         owner may read it. `on_progress` is called with the number of records so far.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     maya = tb.user("maya")
+        ...     conversation = maya.conversations.create("chat", title="Dinner")
+        ...     export = maya.admin.export_user_data()
+        >>> [each["title"] for each in export["conversations"]]
+        ['Dinner']
         """
         export = self._open_export(user_id, include_vectors, on_progress)
         if to is not None:
@@ -343,7 +364,17 @@ class Admin(Handle):
     async def export_stream(
         self, user_id: str | None = None, *, include_vectors: bool = False
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-        """Yield all records with their collection. Messages follow their conversation."""
+        """Yield all records with their collection. Messages follow their conversation.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     maya = tb.user("maya")
+        ...     conversation = maya.conversations.create("chat", title="Dinner")
+        ...     message = maya.conversations.append_user_message(conversation.id, "A table for two")
+        ...     collections = [collection for collection, record in maya.admin.export_stream()]
+        >>> collections[:2]
+        ['conversations', 'messages']
+        """
         export = self._open_export(user_id, include_vectors, None)
         async for collection, record in export.records():
             yield collection, record
@@ -353,6 +384,15 @@ class Admin(Handle):
 
         When it returns, no table or file of the store contains the data. Deleting again is harmless. If it raises
         `StoreBusyError` or `StoreFullError`, the message says what remains to be done.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     maya = tb.user("maya")
+        ...     conversation = maya.conversations.create("chat")
+        ...     report = maya.admin.delete_user_data(confirm=True)
+        ...     remaining = maya.conversations.list()
+        >>> report["conversations"], remaining
+        (1, [])
         """
         scope = self._resolve_scope(user_id)
         if confirm is not True:
@@ -376,16 +416,41 @@ class Admin(Handle):
         limit: int = 1_000,
         before: str | None = None,
     ) -> list[UsageRecord]:
-        """List the model calls for this user's memory, newest first.
+        """List the model calls for this user's memory (extraction, comparison, summaries), newest first.
 
         For the next page, pass the last record's id as `before`.
+
+        >>> from tellback import ChatUsage, Tellback
+        >>> from tellback.testing import ScriptedModel, says
+        >>> summary = says("Maya asks for a table.", usage=ChatUsage(900, 60))
+        >>> with Tellback(":memory:", model=ScriptedModel([summary])) as tb:
+        ...     maya = tb.user("maya")
+        ...     conversation = maya.conversations.create("chat")
+        ...     message = maya.conversations.append_user_message(conversation.id, "A table for two")
+        ...     refreshed = maya.conversations.refresh_rolling_summary(conversation.id)
+        ...     [call] = maya.admin.usage()
+        >>> call.purpose, call.input_tokens, call.output_tokens
+        ('summary', 900, 60)
         """
         return await list_usage(self._runtime, self._scope, since, until, job_id, limit, before)
 
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
-        """Return the total usage of these calls by purpose and model."""
+        """Return the total usage of these calls by purpose and model.
+
+        >>> from tellback import ChatUsage, Tellback
+        >>> from tellback.testing import ScriptedModel, says
+        >>> summary = says("Maya asks for a table.", usage=ChatUsage(900, 60))
+        >>> with Tellback(":memory:", model=ScriptedModel([summary])) as tb:
+        ...     maya = tb.user("maya")
+        ...     conversation = maya.conversations.create("chat")
+        ...     message = maya.conversations.append_user_message(conversation.id, "A table for two")
+        ...     refreshed = maya.conversations.refresh_rolling_summary(conversation.id)
+        ...     [total] = maya.admin.usage_totals()
+        >>> total.purpose, total.calls, total.input_tokens
+        ('summary', 1, 900)
+        """
         return await total_usage(self._runtime, self._scope, since, until)
 
     def _open_export(

@@ -24,6 +24,8 @@ from tellback.stores import ApiKeys, StoredKey
 from tellback.types.access import API_KEY_ROLES, ApiKey, ApiKeyRole, NewApiKey
 from tellback.types.ids import new_id, register_cache
 
+__all__ = ["Keys"]
+
 API_KEY_PREFIX = "tb_"
 """The prefix of API keys, which distinguishes them from JWTs."""
 
@@ -200,6 +202,13 @@ class Keys(Handle):
 
         A key of the role "user" belongs to `user_id`. A key of the role "app" may act for any user of its tenant and
         app. A key of the role "admin" may also use operations on all users of the app.
+
+        >>> from datetime import timedelta
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     new = tb.keys.create("user", user_id="maya", expires_at=timedelta(days=90), rate_limit=60)
+        >>> new.secret.startswith("tb_"), new.key.user_id, new.key.rate_limit
+        (True, 'maya', 60)
         """
         now = self._clock()
         id, secret, digest = generate_secret()
@@ -217,12 +226,28 @@ class Keys(Handle):
         return NewApiKey(await self._store.create(key, digest), secret)
 
     async def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[ApiKey]:
-        """List all keys, or those of a tenant and app, including revoked and expired ones, oldest first."""
+        """List all keys, or those of a tenant and app, including revoked and expired ones, oldest first.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     new = tb.keys.create("app", name="Website", tenant_id="acme", app_id="support")
+        ...     names = [key.name for key in tb.keys.list("acme", "support")]
+        >>> names
+        ['Website']
+        """
         _validate_names(tenant_id, app_id)
         return await self._store.list_keys(tenant_id=tenant_id, app_id=app_id)
 
     async def get(self, id: str) -> ApiKey | None:
-        """Return the key of that id, or None."""
+        """Return the key of that id, or None.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     new = tb.keys.create("app", name="Website")
+        ...     key = tb.keys.get(new.key.id)
+        >>> key == new.key
+        True
+        """
         stored = await self._store.get(id) if validation.is_valid_id(id) else None
         return None if stored is None else stored.key
 
@@ -230,6 +255,13 @@ class Keys(Handle):
         """Revoke a key permanently: immediately in this process, and within seconds in others.
 
         With a tenant and app, a key of another one raises `NotFoundError`. Revoking a key again is harmless.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     new = tb.keys.create("app", name="Website")
+        ...     key = tb.keys.revoke(new.key.id)
+        >>> key.revoked_at is not None
+        True
         """
         id = validation.validate_id("API key", id)
         _validate_names(tenant_id, app_id)
@@ -239,7 +271,19 @@ class Keys(Handle):
             self._cache.invalidate(id)  # even after an error, because the key may have been revoked
 
     async def check(self, secret: str) -> ApiKey:
-        """Return the key of a secret. Raises `NotAuthenticatedError` if it is unknown, expired or revoked."""
+        """Return the key of a secret. Raises `NotAuthenticatedError` if it is unknown, expired or revoked.
+
+        >>> from tellback import Tellback
+        >>> from tellback.errors import NotAuthenticatedError
+        >>> with Tellback(":memory:") as tb:
+        ...     name = tb.keys.check(tb.keys.create("app", name="Website").secret).name
+        ...     try:
+        ...         tb.keys.check("letmein")
+        ...     except NotAuthenticatedError as error:
+        ...         problem = str(error)
+        >>> name, problem
+        ('Website', 'Invalid API key: a key begins with tb_ and must be passed completely.')
+        """
         parsed = parse_secret(secret)
         if parsed is None:
             raise NotAuthenticatedError(

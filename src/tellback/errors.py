@@ -158,7 +158,11 @@ class NotFoundError(TellbackError):
 
 
 def require_found(found: T | None, kind: str, id: str, hint: str = "") -> T:
-    """Return `found`, or raise `NotFoundError` if it is None."""
+    """Return `found`, or raise `NotFoundError` if it is None.
+
+    >>> require_found("Maya lives in Lisbon.", "atom", "atom_1")
+    'Maya lives in Lisbon.'
+    """
     if found is None:
         raise NotFoundError(kind, id, hint)
     return found

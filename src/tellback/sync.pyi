@@ -433,7 +433,7 @@ class _Admin:
         limit: int = 1000,
         before: str | None = None,
     ) -> list[UsageRecord]:
-        """List the model calls for this user's memory, newest first."""
+        """List the model calls for this user's memory (extraction, comparison, summaries), newest first."""
     def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
@@ -520,7 +520,7 @@ class SyncTellbackClient:
         limit: int = 1000,
         before: str | None = None,
     ) -> list[UsageRecord]:
-        """List the model calls for this user's memory, newest first."""
+        """List the model calls for this user's memory (extraction, comparison, summaries), newest first."""
     def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:

@@ -113,6 +113,13 @@ def tracer() -> Tracer | None:
     """Return the tracer, or None if no tracer provider is set.
 
     An application that sets a tracer provider has imported OpenTelemetry, so this function does not import it.
+
+    >>> from opentelemetry.sdk.trace import TracerProvider
+    >>> configure(tracer_provider=TracerProvider())
+    >>> with tracer().start_as_current_span("look up the order") as span:
+    ...     print(span.is_recording())
+    True
+    >>> configure()
     """
     if _TRACE_MODULE not in sys.modules:
         return None
@@ -224,7 +231,14 @@ class BaseSpan:
 
 
 class ModelSpan(BaseSpan):
-    """A model call. It is never the current span, because the reader of a stream may run in another context."""
+    """A model call. It is never the current span, because the reader of a stream may run in another context.
+
+    >>> from tellback.types import ChatReply
+    >>> span = model_span("gpt-5", "OpenAI")
+    >>> span.finish(ChatReply("Hello!", usage=ChatUsage(input_tokens=12, output_tokens=3)))
+    >>> isinstance(span, ModelSpan)
+    True
+    """
 
     __slots__ = ()
 
@@ -250,7 +264,13 @@ class ModelSpan(BaseSpan):
 
 
 class CurrentSpan(BaseSpan):
-    """A span for a `with` block, the parent of the spans within it."""
+    """A span for a `with` block, the parent of the spans within it.
+
+    >>> with embedding_span("text-embedding-3-small", "OpenAI", dimensions=1536, texts=2) as span:
+    ...     vectors = [[0.0] * 1536, [0.0] * 1536]
+    >>> isinstance(span, CurrentSpan)
+    True
+    """
 
     __slots__ = ("_context", "_conversation_id", "_token")
 
@@ -293,7 +313,13 @@ class CurrentSpan(BaseSpan):
 
 
 class TurnSpan(CurrentSpan):
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    >>> with turn_span("conv_1", agent="Wanda") as span:
+    ...     span.set_outcome("completed", ChatUsage(input_tokens=12, output_tokens=3), text="Hello!")
+    >>> isinstance(span, TurnSpan)
+    True
+    """
 
     __slots__ = ()
 
@@ -323,7 +349,13 @@ class TurnSpan(CurrentSpan):
 
 
 class ToolSpan(CurrentSpan):
-    """One tool call."""
+    """One tool call.
+
+    >>> with tool_span(ToolCall("call_1", "add", {"x": 1, "y": 2})) as span:
+    ...     result = span.record_result(ToolResult("call_1", "3"))
+    >>> isinstance(span, ToolSpan), result.content
+    (True, '3')
+    """
 
     __slots__ = ("_has_error",)
 
@@ -347,7 +379,14 @@ class ToolSpan(CurrentSpan):
 
 
 class RecallSpan(CurrentSpan):
-    """One recall."""
+    """One recall.
+
+    >>> from tellback.types.memory import RecallMode
+    >>> with recall_span("BY_TOPIC", "ms_1") as span:
+    ...     result = span.record_result(RecallResult(RecallMode.BY_TOPIC, (), total_candidates=8, latency_ms=1.5))
+    >>> isinstance(span, RecallSpan), result.total_candidates
+    (True, 8)
+    """
 
     __slots__ = ()
 
@@ -360,7 +399,18 @@ class RecallSpan(CurrentSpan):
 
 
 class JobSpan(CurrentSpan):
-    """One attempt at a job."""
+    """One attempt at a job.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:", worker=False) as tb:
+    ...     maya = tb.user("maya")
+    ...     reply = maya.chat("I keep bees.")
+    ...     [job] = maya.memory.run_extraction_for_conversation(reply.conversation_id)
+    >>> with job_span(job) as span:
+    ...     span.record_outcome("done")
+    >>> isinstance(span, JobSpan)
+    True
+    """
 
     __slots__ = ()
 
@@ -463,7 +513,14 @@ def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
 
 
 def recall_span(mode: str, space_id: str) -> RecallSpan:
-    """Return a span of a recall for a `with` block."""
+    """Return a span of a recall for a `with` block.
+
+    >>> from tellback.types.memory import RecallMode
+    >>> with recall_span("TIMELINE", "ms_1") as span:
+    ...     result = span.record_result(RecallResult(RecallMode.TIMELINE, (), total_candidates=0, latency_ms=1.5))
+    >>> len(result.hits)
+    0
+    """
     if tracer() is None:
         return _NO_RECALL_SPAN
     attributes = {"tellback.recall.mode": str(mode), "tellback.space.id": space_id}
@@ -471,7 +528,16 @@ def recall_span(mode: str, space_id: str) -> RecallSpan:
 
 
 def job_span(job: Job) -> JobSpan:
-    """Return a span of a job attempt for a `with` block. It begins a new trace."""
+    """Return a span of a job attempt for a `with` block. It begins a new trace.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:", worker=False) as tb:
+    ...     maya = tb.user("maya")
+    ...     reply = maya.chat("I keep bees.")
+    ...     [job] = maya.memory.run_extraction_for_conversation(reply.conversation_id)
+    >>> with job_span(job) as span:
+    ...     span.record_outcome("retry", TimeoutError("too slow"))
+    """
     attributes = {
         "tellback.job.id": job.id,
         "tellback.job.kind": job.kind,
@@ -485,7 +551,13 @@ def job_span(job: Job) -> JobSpan:
 
 
 def embedding_span(model: str, provider: str | None, dimensions: int, texts: int) -> CurrentSpan:
-    """Return a span of an embedding request for a `with` block."""
+    """Return a span of an embedding request for a `with` block.
+
+    >>> with embedding_span("text-embedding-3-small", "OpenAI", dimensions=1536, texts=2):
+    ...     vectors = [[0.0] * 1536, [0.0] * 1536]  # call your provider here
+    >>> len(vectors)
+    2
+    """
     attributes = {
         "gen_ai.operation.name": "embeddings",
         "gen_ai.request.model": model,

@@ -220,7 +220,21 @@ async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
 
 
 async def build_system(cfg: TurnConfig, input: TurnInput) -> str:
-    """Build the system prompt of a turn: `system_base`, then the recalled memories under the heading."""
+    """Build the system prompt of a turn: `system_base`, then the recalled memories under the heading.
+
+    >>> import asyncio
+    >>> from tellback import Tellback
+    >>> async def main():
+    ...     async with Tellback(":memory:") as tb:
+    ...         maya = tb.user("maya")
+    ...         space = await maya.memory.create_space("greeter")
+    ...         await maya.memory.add_atom(space.id, "Maya keeps bees.")
+    ...         cfg = TurnConfig(maya, "greeter", system_base="Be kind.")
+    ...         return await build_system(cfg, TurnInput(Session("web-1"), Identity("maya"), "What does Maya keep?"))
+    >>> system = asyncio.run(main())
+    >>> system.splitlines()[0], "Maya keeps bees." in system
+    ('Be kind.', True)
+    """
     if input.system_override is not None:
         return input.system_override
     conversation = await _find_conversation(cfg, input)
@@ -231,13 +245,36 @@ async def build_system(cfg: TurnConfig, input: TurnInput) -> str:
 
 
 async def persist_user_turn(cfg: TurnConfig, input: TurnInput) -> StoredMessage:
-    """Store the user's message with the text of `user_body`. This begins a turn."""
+    """Store the user's message with the text of `user_body`. This begins a turn.
+
+    >>> import asyncio
+    >>> from tellback import Tellback
+    >>> async def main():
+    ...     async with Tellback(":memory:") as tb:
+    ...         cfg = TurnConfig(tb.user("maya"), "greeter")
+    ...         return await persist_user_turn(cfg, TurnInput(Session("web-1"), Identity("maya"), "Hi!"))
+    >>> message = asyncio.run(main())
+    >>> message.role, message.text, message.metadata["source"]
+    ('user', 'Hi!', 'greeter')
+    """
     conversation = await _open_conversation(cfg, input)
     return await _append(cfg, conversation, _user_draft(cfg, input), starts=True)
 
 
 async def persist_assistant_turn(cfg: TurnConfig, input: TurnInput, text: str) -> StoredMessage | None:
-    """Store a reply. An empty reply is not stored."""
+    """Store a reply. An empty reply is not stored.
+
+    >>> import asyncio
+    >>> from tellback import Tellback
+    >>> async def main():
+    ...     async with Tellback(":memory:") as tb:
+    ...         cfg, turn = TurnConfig(tb.user("maya"), "greeter"), TurnInput(Session("web-1"), Identity("maya"), "Hi!")
+    ...         await persist_user_turn(cfg, turn)
+    ...         return await persist_assistant_turn(cfg, turn, "Hello, Maya!")
+    >>> message = asyncio.run(main())
+    >>> message.role, message.text, message.seq
+    ('assistant', 'Hello, Maya!', 2)
+    """
     if not text:
         return None
     conversation = await _open_conversation(cfg, input)
@@ -246,7 +283,18 @@ async def persist_assistant_turn(cfg: TurnConfig, input: TurnInput, text: str) -
 
 
 async def stream_llm(cfg: TurnConfig, payload: Mapping[str, Any], system: str, prompt: str) -> str:
-    """Call the model and emit each piece of its reply as `reply:delta`; store nothing."""
+    """Call the model and emit each piece of its reply as `reply:delta`; store nothing.
+
+    >>> import asyncio
+    >>> from tellback import Tellback
+    >>> from tellback.testing import ScriptedModel, says
+    >>> async def main():
+    ...     async with Tellback(":memory:", model=ScriptedModel([says("Hello, Maya!")])) as tb:
+    ...         cfg, turn = TurnConfig(tb.user("maya"), "greeter"), TurnInput(Session("web-1"), Identity("maya"), "Hi!")
+    ...         return await stream_llm(cfg, reply_payload(turn), "Be kind.", user_prompt(turn))
+    >>> asyncio.run(main())
+    'Hello, Maya!'
+    """
     options = replace(resolve_options(cfg.chat_opts, default_model=_shared(cfg).model), system=system or None)
     with ReplyEvents({"stream": cfg.stream_label, **payload}) as reply_events:
         async for item in stream_loop(options, prompt):
@@ -268,12 +316,23 @@ def user_body(input: TurnInput) -> str:
 
 
 def user_prompt(input: TurnInput) -> str:
-    """Return the text for the model: the user's text and the text of the attachments."""
+    """Return the text for the model: the user's text and the text of the attachments.
+
+    >>> from tellback.types.conversations import Identity, Session
+    >>> note = Attachment("note.txt", text="Buy honey.")
+    >>> "Buy honey." in user_prompt(TurnInput(Session("s"), Identity("maya"), "What must I buy?", attachments=[note]))
+    True
+    """
     return append_contents(input.text, parse_attachments(input.attachments))
 
 
 def reply_payload(input: TurnInput) -> dict[str, Any]:
-    """Return the ids in every event of the reply: those of the client, or that of the session."""
+    """Return the ids in every event of the reply: those of the client, or that of the session.
+
+    >>> from tellback.types.conversations import Identity, Session
+    >>> reply_payload(TurnInput(Session("web-1"), Identity("maya"), "Hi!", payload={"message_id": "m-7"}))
+    {'session_id': 'web-1', 'message_id': 'm-7'}
+    """
     payload = input.payload or {}
     session = payload.get("session_id", payload.get("sessionId"))
     return {

@@ -23,7 +23,16 @@ log = logging.getLogger("tellback.agent")
 
 @dataclass(frozen=True, slots=True)
 class RouteInfo:
-    """The route of an answer."""
+    """The route of an answer.
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import ScriptedModel, says
+    >>> agent = Agent("Wanda", model=ScriptedModel([says("Where to?")]))
+    >>> ask = agent.create_route("Book a flight", id="book").initial_state.transition_to(chat_state="Ask where to")
+    >>> asyncio.run(agent.respond("Hi!")).route
+    RouteInfo(id='book', title='Book a flight')
+    """
 
     id: str
     title: str
@@ -31,7 +40,16 @@ class RouteInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateInfo:
-    """The state that spoke."""
+    """The state that spoke.
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import ScriptedModel, says
+    >>> agent = Agent("Wanda", model=ScriptedModel([says("Where to?")]))
+    >>> ask = agent.create_route("Book a flight").initial_state.transition_to(chat_state="Ask where to", id="ask")
+    >>> asyncio.run(agent.respond("Hi!")).state
+    StateInfo(id='ask', description='Ask where to')
+    """
 
     id: str
     description: str | None
@@ -42,6 +60,14 @@ class ModelCall:
     """One model call: its purpose ("understand", "choose" or "reply"), its prompt, and its token usage.
 
     `replies` counts the model's replies: more than one if it called tools.
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import ScriptedModel, says
+    >>> agent = Agent("Wanda", goal="Book flights", model=ScriptedModel([says("Where to?")]))
+    >>> [call] = asyncio.run(agent.respond("Hi!")).trace.calls
+    >>> call.purpose, call.text, "Book flights" in call.system
+    ('reply', 'Where to?', True)
     """
 
     purpose: str
@@ -59,6 +85,19 @@ class Trace:
     `scores` are the scores of the routes by title, `route` the reason why the route was chosen; `walked` are the steps
     of the walk; `conditions` are those that were true, `guidelines` those that applied; `rejected` are values that did
     not fit; `problems` are the parts of the model's interpretation that were ignored.
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import ScriptedModel, says
+    >>> from tellback.types import ChatUsage
+    >>> model = ScriptedModel([says("Where to?", usage=ChatUsage(120, 8, total_tokens=128))])
+    >>> agent = Agent("Wanda", guidelines=[{"action": "Be brief."}], model=model)
+    >>> ask = agent.create_route("Book a flight").initial_state.transition_to(chat_state="Ask where to")
+    >>> print(asyncio.run(agent.respond("Hi!")).trace)
+    route: it is the only route
+    speaks: Ask where to (it is next)
+    guideline: Be brief. (always)
+    call: reply, 128 tokens
     """
 
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -224,7 +263,18 @@ def last_chunk(accumulated: str, response: Response) -> StreamChunk:
 
 @dataclass(frozen=True, slots=True)
 class BeforeResponse:
-    """The argument of `before_response`: the session, the messages to answer, and the context."""
+    """The argument of `before_response`: the session, the messages to answer, and the context.
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import ScriptedModel, says
+    >>> def add_greeting(event: BeforeResponse):
+    ...     return {"greeting": "Welcome back!" if len(event.history) > 1 else "Welcome!"}
+    >>> model = ScriptedModel([says("Welcome! Where to?", expect=lambda request: "Welcome!" in request.system)])
+    >>> agent = Agent("Wanda", before_response=add_greeting, model=model)
+    >>> asyncio.run(agent.respond("Hi!")).message
+    'Welcome! Where to?'
+    """
 
     session: SessionState
     history: tuple[Message, ...]

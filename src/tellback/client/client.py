@@ -61,6 +61,24 @@ class RemoteUser(TurnRunner):
     """The handle of one user on a server, like `tb.user(...)`.
 
     `user_id` may be None if the credential belongs to a single user. The handle then accesses that user's data.
+
+    In this example, the server runs in the same process. For a remote server, leave `http` out:
+
+    >>> import asyncio
+    >>> from tellback import Tellback
+    >>> from tellback.server import ServerSettings, create_app
+    >>> from tellback.testing import ScriptedModel, says
+    >>> async def main():
+    ...     async with Tellback(":memory:", model=ScriptedModel([says("Hello, Maya!")])) as tb:
+    ...         app = create_app(tb, ServerSettings(open=True), opens=False)
+    ...         http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
+    ...         async with http, TellbackClient("http://127.0.0.1:8765", http=http) as client:
+    ...             maya = client.user("maya")
+    ...             reply = await maya.chat("I keep bees.")
+    ...             messages = await maya.conversations.messages(reply.conversation_id)
+    ...             print([message.text for message in messages])
+    >>> asyncio.run(main())
+    ['I keep bees.', 'Hello, Maya!']
     """
 
     @property

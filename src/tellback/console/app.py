@@ -16,7 +16,14 @@ MOUNT_PATH = "/console"
 
 
 class ConsoleUI:
-    """The console's pages under `/console`. NiceGUI has one set of pages per process, so there is one console."""
+    """The console's pages under `/console`. NiceGUI has one set of pages per process, so there is one console.
+
+    >>> from tellback import Tellback
+    >>> from tellback.server import create_app
+    >>> app = create_app(Tellback(":memory:"), web_uis=[ConsoleUI()])
+    >>> ConsoleUI.path in [route.path for route in app.routes]
+    True
+    """
 
     path = MOUNT_PATH
 
@@ -48,7 +55,11 @@ class ConsoleUI:
 
 
 def create_console_ui() -> ConsoleUI:
-    """Create the console; raises `MissingExtraError` if NiceGUI is not installed."""
+    """Create the console; raises `MissingExtraError` if NiceGUI is not installed.
+
+    >>> create_console_ui().path
+    '/console'
+    """
     try:
         import nicegui  # noqa: F401
     except ModuleNotFoundError as error:

@@ -46,6 +46,17 @@ class Conversations(Handle):
 
     `get` and `message` return None for an unknown id; the other methods raise `NotFoundError`. Ids of other users are
     unknown here.
+
+    >>> from tellback import Tellback
+    >>> from tellback.testing import ScriptedModel, says
+    >>> with Tellback(":memory:", model=ScriptedModel([says("For what time?")])) as tb:
+    ...     log = tb.user("maya").conversations
+    ...     conversation = log.create("chat", title="Dinner")
+    ...     result = log.run_turn(conversation.id, user_text="A table for two")
+    ...     messages = log.messages(conversation.id)
+    ...     closed = log.close(conversation.id)
+    >>> [(message.role, message.text) for message in messages], closed.status
+    ([('user', 'A table for two'), ('assistant', 'For what time?')], 'closed')
     """
 
     def __init__(self, runtime: Runtime, user: UserHandle, turns: TurnEngine, summaries: RollingSummaries) -> None:
@@ -67,6 +78,12 @@ class Conversations(Handle):
         """Create a conversation. The namespace is your name for this kind of conversation, such as "support-chat".
 
         With `close_after` (a timedelta, or seconds) it closes automatically after that time without activity.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     conversation = tb.user("maya").conversations.create("chat", title="Dinner", metadata={"channel": "web"})
+        >>> conversation.namespace, conversation.title, conversation.metadata
+        ('chat', 'Dinner', {'channel': 'web'})
         """
         return await self._log.create(self._scope, self._new(namespace, title, session_id, metadata, close_after))
 
@@ -90,6 +107,13 @@ class Conversations(Handle):
         one.
 
         Title, metadata and `close_after` apply only to a new conversation.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     log = tb.user("maya").conversations
+        ...     first, again = log.find_or_create("chat", "web-42"), log.find_or_create("chat", "web-42")
+        >>> first.id == again.id
+        True
         """
         if session_id is not None:
             validation.validate_name("session_id", session_id, validation.KEY_LENGTH)
@@ -129,7 +153,16 @@ class Conversations(Handle):
         limit: int | None = None,
         before: str | Conversation | None = None,
     ) -> builtins.list[Conversation]:
-        """List conversations, the newest first. For the next page, pass the last one as `before`."""
+        """List conversations, the newest first. For the next page, pass the last one as `before`.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     log = tb.user("maya").conversations
+        ...     dinner, travel = log.create("chat", title="Dinner"), log.create("chat", title="Travel")
+        ...     titles = [each.title for each in log.list("chat", status="open", limit=10)]
+        >>> titles
+        ['Travel', 'Dinner']
+        """
         if status is not None:
             validation.validate_choice("status", status, STATUSES)
         before_id = before.id if isinstance(before, Conversation) else before
@@ -142,7 +175,15 @@ class Conversations(Handle):
         )
 
     async def close(self, id: str) -> Conversation:
-        """Close a conversation, which starts its extraction. Closing it again changes nothing."""
+        """Close a conversation, which starts its extraction. Closing it again changes nothing.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     log = tb.user("maya").conversations
+        ...     closed = log.close(log.create("chat").id)
+        >>> closed.is_open
+        False
+        """
         id = validation.validate_id("conversation", id)
         return await self._log.close(self._scope, id, now=self._runtime.clock())
 
@@ -162,6 +203,15 @@ class Conversations(Handle):
         """Append a message of the user. It begins a new turn.
 
         With an `idempotency_key`, a retry returns the message that was stored the first time.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     log = tb.user("maya").conversations
+        ...     conversation = log.create("chat")
+        ...     message = log.append_user_message(conversation.id, "A table for two", idempotency_key="web-1")
+        ...     retried = log.append_user_message(conversation.id, "A table for two", idempotency_key="web-1")
+        >>> message.seq, retried.id == message.id
+        (1, True)
         """
         now = self._runtime.clock()
         draft = build_draft(
@@ -236,6 +286,15 @@ class Conversations(Handle):
 
         With an `idempotency_key`, the user's message is stored once. The assistant's reply is always a new message of
         the turn.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     log = tb.user("maya").conversations
+        ...     conversation = log.create("chat")
+        ...     reply = {"content": "What time?", "model": "my-model"}
+        ...     turn = log.append_turn(conversation.id, "A table for two", reply)
+        >>> turn.user_message.text, turn.assistant_message.text, turn.assistant_message.model
+        ('A table for two', 'What time?', 'my-model')
         """
         now = self._runtime.clock()
         user_draft = build_draft(
@@ -276,6 +335,17 @@ class Conversations(Handle):
 
         `before` and `after` are `seq` numbers for paging: with `before`, return the last messages before that number;
         with `after`, the first messages after it.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     log = tb.user("maya").conversations
+        ...     conversation = log.create("chat")
+        ...     turn = log.append_turn(conversation.id, "A table for two", {"content": "For what time?"})
+        ...     last = log.append_user_message(conversation.id, "For eight")
+        ...     page = log.messages(conversation.id, limit=2)
+        ...     earlier = log.messages(conversation.id, before=page[0].seq)
+        >>> [message.text for message in page], [message.text for message in earlier]
+        (['For what time?', 'For eight'], ['A table for two'])
         """
         return await self._log.messages(
             self._scope,
@@ -327,6 +397,17 @@ class Conversations(Handle):
           message.
 
         A turn that fails or is interrupted keeps what it has stored, and the next turn continues from there.
+
+        >>> from tellback import Tellback
+        >>> from tellback.testing import ScriptedModel, calls, says
+        >>> def book(guests: int) -> str:
+        ...     return f"Booked for {guests}."
+        >>> model = ScriptedModel([calls("book", guests=2), says("Your table is booked.")])
+        >>> with Tellback(":memory:", model=model) as tb:
+        ...     log = tb.user("maya").conversations
+        ...     result = log.run_turn(log.create("chat").id, user_text="A table for two", tools=[book])
+        >>> result.text, result.tool_invocations[0].content
+        ('Your table is booked.', 'Booked for 2.')
         """
         return await self._turns.run(build_turn_request(self._user, id, model, user_text, **more))
 
@@ -334,7 +415,16 @@ class Conversations(Handle):
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """Run a turn like `run_turn`, and yield deltas and then the `TurnResult`. Closing the iterator cancels the
-        turn."""
+        turn.
+
+        >>> from tellback import TextDelta, Tellback
+        >>> from tellback.testing import ScriptedModel, says
+        >>> with Tellback(":memory:", model=ScriptedModel([says("Hello!", chunks=3)])) as tb:
+        ...     log = tb.user("maya").conversations
+        ...     items = list(log.stream_turn(log.create("chat").id, user_text="Hi!"))
+        >>> [item.text for item in items if isinstance(item, TextDelta)], items[-1].text
+        (['Hel', 'lo!'], 'Hello!')
+        """
         return self._turns.stream(build_turn_request(self._user, id, model, user_text, **more))
 
     async def pending(self, id: str) -> tuple[ToolCall, ...]:

@@ -127,7 +127,22 @@ class ImportedChat:
 
 @dataclass(frozen=True, slots=True)
 class ImportProgress:
-    """The progress of an import: `done` of `total` chats have finished the `stage`."""
+    """The progress of an import: `done` of `total` chats have finished the `stage`.
+
+    >>> import asyncio, pathlib, tempfile
+    >>> from tellback import Tellback
+    >>> from tellback.importers import import_chats
+    >>> async def main():
+    ...     with tempfile.TemporaryDirectory() as folder:
+    ...         file = pathlib.Path(folder, "chats.jsonl")
+    ...         file.write_text('{"role": "user", "content": "I moved to Lisbon."}')
+    ...         async with Tellback(":memory:") as tb:
+    ...             steps = []
+    ...             await import_chats(tb.user("maya"), file, extract=False, on_progress=steps.append)
+    ...             return steps
+    >>> asyncio.run(main())[-1]
+    ImportProgress(stage='importing', done=1, total=1, messages=1)
+    """
 
     stage: Stage
     done: int
@@ -144,6 +159,19 @@ class ImportReport:
     omitted or truncated messages of imported chats, by reason; some formats also count omitted parts of messages.
     `memories` counts the extracted memories, and `failed_jobs` and `waiting_jobs` the extraction jobs that failed or
     are not done yet.
+
+    >>> import asyncio, pathlib, tempfile
+    >>> from tellback import Tellback
+    >>> from tellback.importers import import_chats
+    >>> async def main():
+    ...     with tempfile.TemporaryDirectory() as folder:
+    ...         file = pathlib.Path(folder, "chats.jsonl")
+    ...         file.write_text('{"role": "user", "content": "I moved to Lisbon."}')
+    ...         async with Tellback(":memory:") as tb:
+    ...             return await import_chats(tb.user("maya"), file, dry_run=True)
+    >>> report = asyncio.run(main())
+    >>> report.chats, report.messages, str(report)
+    (1, 1, 'Would import 1 chat with 1 message.')
     """
 
     format: str

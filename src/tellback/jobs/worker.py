@@ -97,6 +97,21 @@ class Worker(ABC):
     At first, it only checks periodically whether there is work: a job, or an event that may create one. It starts to
     work when there is some, or when `wake` is called. Closing gives running jobs `options.grace` seconds, then puts
     them back in the queue.
+
+    >>> import asyncio
+    >>> from tellback.stores import open_store
+    >>> async def main():
+    ...     store = open_store(":memory:")
+    ...     await store.open()
+    ...     worker = open_worker(store, {})
+    ...     worker.start()
+    ...     worker.wake()
+    ...     awake = worker.is_awake
+    ...     await worker.close()
+    ...     await store.close()
+    ...     return awake
+    >>> asyncio.run(main())
+    True
     """
 
     def __init__(

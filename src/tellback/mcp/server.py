@@ -156,6 +156,13 @@ async def serve_stdio(
     While it runs, other output of the process goes to standard error, because standard output is reserved for the
     protocol. Cancellation takes effect immediately, even while waiting for input. A message of more than
     `MAX_MESSAGE_BYTES` ends the connection.
+
+    An MCP host starts a program like this one, which ends with `asyncio.run(main())`:
+
+    >>> from tellback import Tellback
+    >>> async def main() -> None:
+    ...     async with Tellback("tellback.db", worker=False) as tb:
+    ...         await serve_stdio(tb, "maya", read_only=True)
     """
     user = tb.user(user_id, tenant_id, app_id)
     server = build_server(lambda scope: user, read_only=read_only)
@@ -256,13 +263,40 @@ def http_app(
     not in `allowed_hosts`, and from web pages with origins not in `allowed_origins`, are rejected. This prevents web
     pages from reaching a server on the visitor's machine. "name:*" matches any port. `allowed_hosts=None` accepts any
     host, for servers that have several names and require a key.
+
+    >>> import httpx2
+    >>> from mcp import Client
+    >>> from mcp.client.streamable_http import streamable_http_client
+    >>> from tellback import Tellback
+    >>> async def main():
+    ...     async with Tellback(":memory:") as tb:
+    ...         app = http_app(lambda scope: tb.user("maya"), read_only=True)
+    ...         async with app.running(), httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
+    ...             async with Client(streamable_http_client("http://127.0.0.1/mcp", http_client=http)) as client:
+    ...                 print([tool.name for tool in (await client.list_tools()).tools])
+    >>> asyncio.run(main())
+    ['recall', 'timeline', 'entities', 'conversations']
     """
     server = build_server(user_of_scope, read_only=read_only, timeout=timeout)
     return McpApp(server, allowed_hosts, allowed_origins, max_body_bytes)
 
 
 class McpApp:
-    """The ASGI application. It answers only inside `running()`, which belongs in the server's lifespan."""
+    """The ASGI application. It answers only inside `running()`, which belongs in the server's lifespan.
+
+    >>> from starlette.applications import Starlette
+    >>> from starlette.routing import Route
+    >>> from tellback import Tellback
+    >>> tb = Tellback(":memory:")
+    >>> memory = http_app(lambda scope: tb.user(scope["state"]["user_id"]))
+    >>> @asynccontextmanager
+    ... async def lifespan(app):
+    ...     async with tb, memory.running():
+    ...         yield
+    >>> app = Starlette(routes=[Route("/mcp", endpoint=memory)], lifespan=lifespan)
+    >>> isinstance(memory, McpApp), app.routes[0].path
+    (True, '/mcp')
+    """
 
     def __init__(
         self,

@@ -54,6 +54,17 @@ class Memory(Handle):
 
     `get_…` methods return None for an unknown id; the others raise `NotFoundError`. Ids of other users are unknown
     here.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     space = memory.create_space("life")
+    ...     porto = memory.add_atom(space.id, "Maya lives in Porto.", valid_from="2024-05-01T00:00:00Z")
+    ...     lisbon = memory.supersede_atom(porto.id, "Maya lives in Lisbon.", valid_from="2026-03-01T00:00:00Z")
+    ...     now = memory.recall_by_topic(space.id, "Where does Maya live?")
+    ...     then = memory.recall_by_topic(space.id, "Where does Maya live?", valid_at="2025-01-01T00:00:00Z")
+    >>> [hit.atom.text for hit in now.hits], [hit.atom.text for hit in then.hits]
+    (['Maya lives in Lisbon.'], ['Maya lives in Porto.'])
     """
 
     def __init__(
@@ -75,7 +86,15 @@ class Memory(Handle):
     async def create_space(
         self, name: str | None = None, metadata: Mapping[str, Any] | None = None, *, once: bool = False
     ) -> MemorySpace:
-        """Create a space. With `once`, return the first space of that name if one exists."""
+        """Create a space. With `once`, return the first space of that name if one exists.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     space, again = memory.create_space("life", once=True), memory.create_space("life", once=True)
+        >>> space.name, again.id == space.id
+        ('life', True)
+        """
         now = self._runtime.clock()
         space = MemorySpace(
             id=new_id("ms"),
@@ -120,6 +139,14 @@ class Memory(Handle):
 
         `valid_from` is when it became true (default: now), and `valid_to` when it ends, if that is known.
         `source_conversation_id` and `source_message_ids` cite its source.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     space = memory.create_space("life")
+        ...     atom = memory.add_atom(space.id, "Maya is allergic to nuts.", ("health", "FACT"), importance=5)
+        >>> atom.text, atom.category.name, atom.importance
+        ('Maya is allergic to nuts.', 'health', 5)
         """
         draft = _build_atom_draft(
             {
@@ -170,6 +197,15 @@ class Memory(Handle):
         `valid_to` are not. Only the platform writes patterns, so pass another `category` to replace one. Only the last
         atom of a chain can be superseded; for another, this raises `AtomSupersededError`, which contains the id of its
         replacement.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     old = memory.add_atom(memory.create_space("life").id, "Maya lives in Porto.")
+        ...     new = memory.supersede_atom(old.id, "Maya lives in Lisbon.")
+        ...     ended = memory.get_atom(old.id)
+        >>> new.supersedes == old.id, ended.superseded_by == new.id, ended.valid_to == new.valid_from
+        (True, True, True)
         """
         old = await self.get_atom(old_id)
         if old is None:
@@ -221,6 +257,16 @@ class Memory(Handle):
         Only ACTIVE atoms are listed, unless another `status` is passed. With another status, or with
         `include_superseded`, atoms that have ended are listed too. `known_at` lists the atoms as they were known at
         that time. `category` and `categories` filter by name. For the next page, pass the last atom as `before`.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     space = memory.create_space("life")
+        ...     hobby = memory.add_atom(space.id, "Maya keeps bees.", ("hobby", "FACT"))
+        ...     health = memory.add_atom(space.id, "Maya is allergic to nuts.", ("health", "FACT"))
+        ...     texts = [atom.text for atom in memory.list_atoms(space.id, category="health")]
+        >>> texts
+        ['Maya is allergic to nuts.']
         """
         names = validation.validate_names("categories", categories) or ()
         if category is not None:
@@ -250,7 +296,17 @@ class Memory(Handle):
         attributes: Mapping[str, Any] | None = None,
         aliases: Iterable[str] = (),
     ) -> Entity:
-        """Create an entity that atoms can be linked to."""
+        """Create an entity that atoms can be linked to.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     space = memory.create_space("life")
+        ...     ana = memory.create_entity(space.id, "PERSON", "Ana", aliases=["Anita"])
+        ...     found = memory.find_entity_by_name(space.id, name="anita")
+        >>> found.canonical_name
+        'Ana'
+        """
         draft = EntityDraft(
             id=new_id("ent"),
             type=validation.validate_enum("type", type, EntityType),
@@ -342,6 +398,15 @@ class Memory(Handle):
         `valid_at` recalls what was valid at that time, and `known_at` what was known at that time; by default,
         everything that has not ended. Expressions such as "last May" in the query are relative to `now`. With
         `neighbours`, a hit from a conversation includes that many turns before and after it, as `hit.context`.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     space = memory.create_space("life")
+        ...     atoms = memory.add_atoms(space.id, [{"text": "Maya keeps bees."}, {"text": "Maya works in a library."}])
+        ...     result = memory.recall_by_topic(space.id, "Where does Maya work?", limit=1)
+        >>> [hit.atom.text for hit in result.hits]
+        ['Maya works in a library.']
         """
         request = self._recall_request(
             space_id, limit, now, valid_at, known_at, category_names, include_archived, min_importance, neighbours
@@ -365,6 +430,16 @@ class Memory(Handle):
         """Return the memories about an entity, the newest first, at most `limit` (default: 10).
 
         If no entity has that name, return the memories that mention it, or that a person of that name said.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     space = memory.create_space("life")
+        ...     ana = memory.create_entity(space.id, "PERSON", "Ana")
+        ...     atom = memory.add_atom(space.id, "Maya's sister visits in May.", entity_ids=[ana.id])
+        ...     result = memory.recall_by_entity(space.id, "Ana")
+        >>> [hit.atom.text for hit in result.hits]
+        ["Maya's sister visits in May."]
         """
         request = self._recall_request(space_id, limit, now, valid_at, known_at, category_names, include_archived)
         entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
@@ -389,6 +464,16 @@ class Memory(Handle):
 
         Filter by an entity, a topic, or both. If there are more than `limit`, the best matches for the query are
         returned, or the newest.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     space = memory.create_space("life")
+        ...     porto = memory.add_atom(space.id, "Maya lives in Porto.", valid_from="2024-05-01T00:00:00Z")
+        ...     lisbon = memory.supersede_atom(porto.id, "Maya lives in Lisbon.", valid_from="2026-03-01T00:00:00Z")
+        ...     result = memory.recall_timeline(space.id)
+        >>> [(f"{hit.atom.valid_from:%B %Y}", hit.atom.text) for hit in result.hits]
+        [('May 2024', 'Maya lives in Porto.'), ('March 2026', 'Maya lives in Lisbon.')]
         """
         start, end = validation.parse_optional_datetime("from_", from_), validation.parse_optional_datetime("to", to)
         if start is not None and end is not None and start > end:
@@ -426,6 +511,14 @@ class Memory(Handle):
         to their own spaces of the same names, which are created when missing. By default a conversation is extracted
         when it closes. With `once`, an existing binding of this user with the same scopes and spaces is returned
         unchanged, for programs that create their bindings at every start.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     memory = tb.user("maya").memory
+        ...     space = memory.create_space("life")
+        ...     binding = memory.create_binding({"namespace": "chat"}, [space.id])
+        >>> binding.memory_space_names, binding.matches("chat", "maya"), binding.matches("support", "maya")
+        (('life',), True, False)
         """
         scopes = bindings.validate_scopes(conversation_scope)
         policy = bindings.validate_policy(extraction_policy)
@@ -505,6 +598,18 @@ class Memory(Handle):
         """Wait until this user's closed conversations are extracted; return False if `timeout` seconds pass first.
 
         It does not wait for failed jobs that are waiting for their next attempt.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:", extractor="verbatim") as tb:
+        ...     maya = tb.user("maya")
+        ...     space = maya.memory.create_space("life")
+        ...     binding = maya.memory.create_binding({"namespace": "chat"}, [space.id])
+        ...     conversation = maya.conversations.create("chat")
+        ...     message = maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
+        ...     closed = maya.conversations.close(conversation.id)
+        ...     done, [atom] = maya.memory.wait_for_extraction(timeout=30), maya.memory.list_atoms(space.id)
+        >>> done, atom.text
+        (True, 'User: I moved to Lisbon.')
         """
         try:
             async with asyncio.timeout(timeout):
@@ -577,6 +682,16 @@ class Memory(Handle):
 
         Repeating it adds only new messages; deleted atoms stay deleted. Messages that the user could not see and tool
         results are not stored as memories.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     maya = tb.user("maya")
+        ...     conversation = maya.conversations.create("chat")
+        ...     message = maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
+        ...     space = maya.memory.create_space("life")
+        ...     [atom] = maya.memory.remember_conversation(space.id, conversation.id)
+        >>> atom.text, atom.source_message_ids == (message.id,)
+        ('User: I moved to Lisbon.', True)
         """
         space_id = validation.validate_id("space", space_id)
         log = self._runtime.store.conversations

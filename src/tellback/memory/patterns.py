@@ -29,6 +29,8 @@ from tellback.types.access import Scope
 from tellback.types.ids import fold_name, new_id, to_micros
 from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, Category, CategoryKind, Citation
 
+__all__ = ["PatternMining"]
+
 MIN_REGULAR_SHARE = 0.8
 """The minimum share of days that must fit a rule such as "on Mondays"."""
 

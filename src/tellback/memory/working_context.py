@@ -28,6 +28,8 @@ from tellback.types.memory import Atom, RecallHit, WorkingContext
 if TYPE_CHECKING:
     from tellback.memory.memory import Memory
 
+__all__ = ["WorkingContextBuilder"]
+
 MAX_TOOL_TEXT = 2_000
 """How many characters of a tool's result or arguments are shown. Templates of the kind "messages" show everything."""
 
@@ -258,7 +260,19 @@ class ConversationReader(Protocol):
 
 
 class WorkingContextBuilder(Handle):
-    """Builds the working context of a user's conversations."""
+    """Builds the working context of a user's conversations.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     maya = tb.user("maya")
+    ...     space = maya.memory.create_space("life")
+    ...     atom = maya.memory.add_atom(space.id, "Maya keeps bees.")
+    ...     conversation = maya.conversations.create("chat")
+    ...     message = maya.conversations.append_user_message(conversation.id, "What does Maya keep?")
+    ...     context = maya.working_context.build(conversation.id, space.id, token_budget=2_000)
+    >>> [atom.text for atom in context.atoms_used], context.turns_used, context.tokens_estimated < 2_000
+    (['Maya keeps bees.'], 1, True)
+    """
 
     def __init__(
         self,
@@ -302,6 +316,15 @@ class WorkingContextBuilder(Handle):
         - `min_score` (0 to 1) excludes recalled memories with a lower score.
         - `now` builds the context for another time. For a time in the past, it has the memories valid then; otherwise
           those that have not ended.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     maya = tb.user("maya")
+        ...     space = maya.memory.create_space("life")
+        ...     atom = maya.memory.add_atom(space.id, "Maya is allergic to nuts.", ("health", "FACT"))
+        ...     context = maya.working_context.build(None, space.id, always_on_category_names=["health"])
+        >>> "Maya is allergic to nuts." in context.context_block, context.over_budget
+        (True, False)
         """
         template = self._templates.get("default" if template_id is None else template_id)
         recent_turns = validation.validate_count("recent_turns", 10 if recent_turns is None else recent_turns)

@@ -71,6 +71,16 @@ def create_app(
     agents with routes to serve under `/ai-agents`, in addition to those of `tb.register_agent`. Unless
     `ServerSettings(open=True)` is set, every request needs a credential: `tb.keys.create(...)`, or `tellback keys
     create`. `web_uis` are web pages to mount: `tellback.console.ConsoleUI()`.
+
+    >>> import asyncio
+    >>> import httpx2
+    >>> async def main():
+    ...     async with Tellback(":memory:") as tb:
+    ...         transport = httpx2.ASGITransport(create_app(tb, opens=False))
+    ...         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8765") as http:
+    ...             print((await http.get("/ai-conversations")).json()["code"])
+    >>> asyncio.run(main())  # the request has no key
+    not-authenticated
     """
     mounted_uis = tuple(web_uis)
     server_context = ServerContext(tb, settings or ServerSettings(), _agents_by_name(agents))

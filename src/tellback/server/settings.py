@@ -129,6 +129,11 @@ class JwtSettings:
     which are asymmetric, and must have this `issuer` and `audience`. `tenant_claim`, `app_claim`, `role_claim` and
     `user_claim` are the names of claims. A token without tenant, app or role gets `tenant_id`, `app_id` or `role`; if
     `tenant_id` is None, a token without a tenant is rejected. `leeway_seconds` is the clock difference to tolerate.
+
+    >>> keys = "https://login.example.com/.well-known/jwks.json"
+    >>> jwt = JwtSettings("https://login.example.com/", "tellback", jwks_url=keys, tenant_id="acme")
+    >>> ServerSettings(jwt=jwt).jwt.user_claim
+    'sub'
     """
 
     issuer: str = _setting(MISSING, "Accept JWTs of this issuer.")
@@ -177,6 +182,10 @@ class ServerSettings:
     characters. Streams send a comment every `heartbeat_seconds`, which keeps the connection open. Clients that read
     nothing for `stalled_seconds`, or whose body does not arrive within `body_seconds`, are disconnected. On shutdown,
     turns have `shutdown_seconds` to finish. `metrics_token` lets Prometheus read `/metrics` from another machine.
+
+    >>> settings = ServerSettings(models=("claude-sonnet-5",), rate_limit=120, allowed_hosts=("*.example.com",))
+    >>> settings.rate_limit, settings.page_size, settings.open
+    (120, 50, False)
     """
 
     open: bool = False

@@ -20,6 +20,16 @@ class SessionRepository(Protocol):
     - `update_status` changes the status and the completion time, and returns the changed session, or None. It does not
       change the version: a running turn can still be saved, and keeps the new status.
     - `delete` deletes a session and its messages, and returns whether it existed.
+
+    >>> import asyncio
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> async def main():
+    ...     sessions = InMemoryAdapter().session_repository
+    ...     await sessions.create(SessionData("web-42", user_id="maya"))
+    ...     found = await sessions.find_active("maya")
+    ...     print(found.id, await sessions.delete("web-42"), await sessions.get("web-42"))
+    >>> asyncio.run(main())
+    web-42 True None
     """
 
     async def create(self, session: SessionData) -> SessionData: ...
@@ -47,6 +57,18 @@ class MessageRepository(Protocol):
       for an unknown session. The id of a stored message may be rejected with `InvalidArgumentError`.
     - `list_by_session` returns messages in the order they were added: the last `limit` before the position `before`, or
       the first `limit` after the position `after`.
+
+    >>> import asyncio
+    >>> from datetime import UTC
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> async def main():
+    ...     adapter = InMemoryAdapter()
+    ...     await adapter.session_repository.create(SessionData("web-42"))
+    ...     messages = [MessageData("msg_1", "web-42", "user", "Hello!")]
+    ...     await adapter.message_repository.add(messages, at=datetime.now(UTC))
+    ...     print([each.content for each in await adapter.message_repository.list_by_session("web-42")])
+    >>> asyncio.run(main())
+    ['Hello!']
     """
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]: ...

@@ -27,6 +27,22 @@ class SessionStorage(Protocol):
 
     Its arguments are valid, `limit` is a number, and `add` receives at least one message. It rejects values that are
     not JSON.
+
+    The first methods of a storage that keeps its sessions in a dict:
+
+    >>> from tellback.errors import SessionConflictError
+    >>> class DictStorage:
+    ...     def __init__(self) -> None:
+    ...         self.sessions: dict[str, SessionData] = {}
+    ...     async def create(self, session: SessionData) -> SessionData:
+    ...         if session.id in self.sessions:
+    ...             raise SessionConflictError(session.id, 0, self.sessions[session.id].version)
+    ...         self.sessions[session.id] = session
+    ...         return session
+    ...     async def get(self, session_id: str) -> SessionData | None:
+    ...         return self.sessions.get(session_id)
+    >>> asyncio.run(DictStorage().create(SessionData("web-42", user_id="maya"))).user_id
+    'maya'
     """
 
     async def initialize(self) -> None: ...
@@ -59,7 +75,18 @@ class SessionStorage(Protocol):
 
 
 class StorageAdapter:
-    """A `PersistenceAdapter` that validates arguments and calls a storage."""
+    """A `PersistenceAdapter` that validates arguments and calls a storage.
+
+    >>> class EmptyStorage:  # a real storage has all methods of `SessionStorage`
+    ...     async def get(self, session_id: str) -> SessionData | None:
+    ...         return None
+    >>> class EmptyAdapter(StorageAdapter):
+    ...     def __init__(self) -> None:
+    ...         super().__init__(EmptyStorage())
+    >>> asyncio.run(EmptyAdapter().session_repository.get(42))
+    Traceback (most recent call last):
+    tellback.errors.InvalidArgumentError: session_id must be a non-empty string, got 42.
+    """
 
     def __init__(self, storage: SessionStorage) -> None:
         self._storage = storage
@@ -143,6 +170,19 @@ class ClientConnection(Generic[C]):
     """A client of a database, in one event loop: passed in by its owner, or created by `open` and closed by `close`.
 
     `place` is the database's name in errors.
+
+    >>> class Connection(ClientConnection[list]):
+    ...     def _create_client(self, url: str) -> list:
+    ...         return [url]
+    ...     async def _close_client(self, client: list) -> None:
+    ...         client.clear()
+    >>> async def main():
+    ...     connection = Connection("demo://localhost", "the demo database")
+    ...     async with connection.initialization():
+    ...         print(connection.require_open())
+    ...     await connection.close()
+    >>> asyncio.run(main())
+    ['demo://localhost']
     """
 
     def __init__(self, client: C | str, place: str) -> None:
@@ -197,7 +237,11 @@ class ClientConnection(Generic[C]):
 
 
 def resolve_ttls(session_ttl: Ttl, message_ttl: Ttl) -> tuple[float | None, float | None]:
-    """Return both times to live in seconds."""
+    """Return both times to live in seconds.
+
+    >>> resolve_ttls(timedelta(days=1), None)
+    (86400.0, None)
+    """
     return (
         validation.to_ttl_seconds("session_ttl", session_ttl),
         validation.to_ttl_seconds("message_ttl", message_ttl),

@@ -34,6 +34,13 @@ class SkillFolder:
     """The folder a skill was loaded from, identified by device and inode: a folder that replaces it is rejected.
 
     `names` are the relative paths of the files that a model may read; with `has_more`, the list is incomplete.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     _ = Path(root, "greetings.md").write_text("Say hello.")
+    ...     folder = SkillFolder.at(Path(root))
+    ...     print(folder.names, folder.text("greetings.md", "tone"))
+    ('greetings.md',) Say hello.
     """
 
     root: str

@@ -138,18 +138,45 @@ async def validate_resumed(
 
 
 class Agents(Handle):
-    """Invokes the registered agents for one user."""
+    """Invokes the registered agents for one user.
+
+    >>> from tellback import Tellback
+    >>> from tellback.testing import ScriptedModel, says
+    >>> with Tellback(":memory:", model=ScriptedModel([says("Bom dia!")])) as tb:
+    ...     spec = tb.register_agent({"name": "greeter", "systemPrompt": "$style"})
+    ...     agents = tb.user("maya").agents
+    ...     result = agents.invoke("greeter", {"style": "Speak Portuguese.", "userMessage": "Good morning!"})
+    ...     names = [spec.name for spec in agents.list()]
+    >>> result.text, names
+    ('Bom dia!', ['greeter'])
+    """
 
     def __init__(self, registry: SpecRegistry, user: UserHandle) -> None:
         self._registry = registry
         self._user = user
 
     def list(self) -> builtins.list[AgentSpec]:
-        """Return all registered specs, in the order of registration."""
+        """Return all registered specs, in the order of registration.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     registered = [tb.register_agent({"name": name}) for name in ("greeter", "support")]
+        ...     names = [spec.name for spec in tb.user("maya").agents.list()]
+        >>> names
+        ['greeter', 'support']
+        """
         return [self._registry.registered(name).spec for name in self._registry.names]
 
     def get(self, name: str) -> AgentSpec | None:
-        """Return the spec with this name, or None."""
+        """Return the spec with this name, or None.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     spec = tb.register_agent({"name": "greeter", "description": "Greets people."})
+        ...     found = tb.user("maya").agents.get("greeter")
+        >>> found.description
+        'Greets people.'
+        """
         return self._registry.get(name)
 
     async def invoke(
@@ -167,6 +194,16 @@ class Agents(Handle):
         name). The model is `model`, the spec's model or Tellback's model, in this order. A memory space of another user
         raises `NotFoundError`. All arguments are validated before a conversation is created or anything is sent.
         `approvals` resume a paused turn of the same agent; pass the same arguments, optionally without the message.
+
+        >>> from tellback import Tellback
+        >>> from tellback.testing import ScriptedModel, says
+        >>> with Tellback(":memory:", model=ScriptedModel([says("Hello!"), says("Goodbye!")])) as tb:
+        ...     spec = tb.register_agent({"name": "greeter", "systemPrompt": "Be kind."})
+        ...     agents = tb.user("maya").agents
+        ...     first = agents.invoke("greeter", {"userMessage": "Hi!"})
+        ...     second = agents.invoke("greeter", {"userMessage": "Bye!"}, conversation_id=first.conversation_id)
+        >>> first.text, second.text, second.conversation_id == first.conversation_id
+        ('Hello!', 'Goodbye!', True)
         """
         request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
         return await self._user.conversations.turns.run(request)
@@ -180,7 +217,16 @@ class Agents(Handle):
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """Like `invoke`, but stream deltas; the last item is the `TurnResult`. Closing the stream cancels the turn."""
+        """Like `invoke`, but stream deltas; the last item is the `TurnResult`. Closing the stream cancels the turn.
+
+        >>> from tellback import TextDelta, Tellback
+        >>> from tellback.testing import ScriptedModel, says
+        >>> with Tellback(":memory:", model=ScriptedModel([says("Hello!", chunks=3)])) as tb:
+        ...     spec = tb.register_agent({"name": "greeter", "systemPrompt": "Be kind."})
+        ...     items = list(tb.user("maya").agents.invoke_stream("greeter", {"userMessage": "Hi!"}))
+        >>> [item.text for item in items if isinstance(item, TextDelta)], items[-1].text
+        (['Hel', 'lo!'], 'Hello!')
+        """
         request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
         items = self._user.conversations.turns.stream(request)
         try:

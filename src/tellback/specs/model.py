@@ -299,7 +299,14 @@ class AgentSpec(_AgentFields):
 
 
 class BoundSpec(_AgentFields):
-    """An agent spec with all parameters replaced by arguments, for one invocation; `bind` creates it."""
+    """An agent spec with all parameters replaced by arguments, for one invocation; `bind` creates it.
+
+    >>> from tellback.specs import bind, load_spec
+    >>> spec = load_spec({"name": "support", "systemPrompt": "$tone"})
+    >>> bound = bind(spec, {"tone": "Be kind.", "userMessage": "Hi!"})
+    >>> isinstance(bound, BoundSpec), bound.system, bound.user_message
+    (True, 'Be kind.', 'Hi!')
+    """
 
     user_message: MessageText | None = None
 

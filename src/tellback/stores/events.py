@@ -36,6 +36,15 @@ class EventLog(StorePart):
       and gets no event twice.
     - `latest` returns the newest position, 0 if there are no events.
     - `changes` yields once at the start, and then whenever any process may have written events.
+
+    >>> from tellback import Tellback
+    >>> async def main():
+    ...     async with Tellback(":memory:") as tb:
+    ...         await tb.user("maya").conversations.create("chat")
+    ...         events, position = await tb.store.events.read(after=0, limit=10)
+    ...         print([event.type for event in events], position == await tb.store.events.latest())
+    >>> asyncio.run(main())
+    ['conversation.created'] True
     """
 
     async def read(
@@ -89,6 +98,16 @@ class EventFeed(Handle):
 
     Each event has a `position`. Store the last one you have handled: `subscribe(after=position)` continues from there,
     even in another process or after a restart. No event is lost or repeated.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     log = tb.user("maya").conversations
+    ...     conversation = log.create("chat")
+    ...     [created] = tb.events.read()
+    ...     closed = log.close(conversation.id)
+    ...     later = tb.events.read(after=created.position)
+    >>> created.type, [event.type for event in later]
+    ('conversation.created', ['conversation.closed'])
     """
 
     def __init__(self, log: EventLog) -> None:
@@ -104,7 +123,15 @@ class EventFeed(Handle):
         app_id: str | None = None,
         user_id: str | None = None,
     ) -> list[Event]:
-        """Return up to `limit` events after a position, without waiting for more."""
+        """Return up to `limit` events after a position, without waiting for more.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     conversation = tb.user("maya").conversations.create("chat")
+        ...     events = tb.events.read(types=["conversation.created"], user_id="maya")
+        >>> [event.subject_id == conversation.id for event in events]
+        [True]
+        """
         wanted_types, after = _to_type_set(types), _validate_position(after)
         collected: list[Event] = []
         while len(collected) < limit:
@@ -121,7 +148,16 @@ class EventFeed(Handle):
         return collected[:limit]
 
     async def latest(self) -> int:
-        """Return the position of the newest event, 0 if there are no events."""
+        """Return the position of the newest event, 0 if there are no events.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     before = tb.events.latest()
+        ...     conversation = tb.user("maya").conversations.create("chat")
+        ...     events = tb.events.read(after=before)
+        >>> before, [event.type for event in events]
+        (0, ['conversation.created'])
+        """
         return await self._log.latest()
 
     async def subscribe(
@@ -138,6 +174,14 @@ class EventFeed(Handle):
         While the store cannot be reached, it waits, and then continues where it stopped.
 
         Without `after` it starts at the first event, with "latest" at events written after the first read.
+
+        >>> from tellback import Tellback
+        >>> with Tellback(":memory:") as tb:
+        ...     conversation = tb.user("maya").conversations.create("chat")
+        ...     for event in tb.events.subscribe(types=["conversation.created"]):
+        ...         print(event.type)
+        ...         break
+        conversation.created
         """
         wanted_types = _to_type_set(types)
         position = await self._log.latest() if after == "latest" else _validate_position(after or 0)

@@ -28,6 +28,18 @@ class Store:
       soon as the cause is gone.
 
     `SqliteStore` and `PostgresStore` follow these rules. `tellback.testing.stores` checks them for any other engine.
+
+    >>> import asyncio
+    >>> from tellback.stores import open_store
+    >>> from tellback.types.access import Scope
+    >>> async def main():
+    ...     store = open_store(":memory:")
+    ...     await store.open()
+    ...     maya = Scope("acme", "default", "maya")
+    ...     print(await store.conversations.get(maya, "conv_1"), await store.events.latest())
+    ...     await store.close()
+    >>> asyncio.run(main())
+    None 0
     """
 
     def __init__(self, url: str, engine: SqlEngine) -> None:

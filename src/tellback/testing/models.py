@@ -29,6 +29,10 @@ class Step:
     `expect` is checked against the request first: a text that the last message must contain, or a function that
     returns false or raises if the request is wrong. `chunks` are the pieces in which the text is streamed. A step with
     `error` raises it after its text is streamed. `delay` is the number of seconds before the reply.
+
+    >>> step = says("Hello!", expect="Hi", delay=0.5)
+    >>> step.reply.text, step.expect, step.delay
+    ('Hello!', 'Hi', 0.5)
     """
 
     reply: ChatReply = ChatReply()

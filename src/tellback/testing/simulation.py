@@ -80,7 +80,18 @@ class SimulatedExchange:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """The outcome: "completed", "gave up", "waits" (for a decision) or "too long". `str()` renders the dialogue."""
+    """The outcome: "completed", "gave up", "waits" (for a decision) or "too long". `str()` renders the dialogue.
+
+    >>> import asyncio
+    >>> from tellback.agent import END_ROUTE, Agent
+    >>> from tellback.testing import FlowModel
+    >>> agent = Agent("Wanda", model=FlowModel())
+    >>> route = agent.create_route("Take a name", gather_schema={"properties": {"name": {"type": "string"}}})
+    >>> _ = route.initial_state.transition_to(chat_state="Ask", gather=["name"]).transition_to(state=END_ROUTE)
+    >>> simulation = asyncio.run(simulate(agent, SimulatedUser("Hello", {"name": "Maya"})))
+    >>> simulation.outcome, len(simulation.exchanges), simulation.session.extracted
+    ('completed', 2, {'name': 'Maya'})
+    """
 
     outcome: Outcome
     exchanges: tuple[SimulatedExchange, ...]

@@ -315,6 +315,12 @@ async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnRes
 
     `on_result` is awaited with each result. Its errors are raised only after all calls have finished, so that a failed
     `on_result` does not stop a tool that is changing data.
+
+    >>> import asyncio
+    >>> def add(x: int, y: int) -> int: return x + y
+    >>> calls = [ToolCall("call_1", "add", {"x": 1, "y": 2}), ToolCall("call_2", "add", {"x": 3, "y": 4})]
+    >>> [result.content for result in asyncio.run(dispatch_all(calls, [add]))]
+    ['3', '7']
     """
     by_name = tools if isinstance(tools, Mapping) else tools_by_name(tools)
     execute = _run_call if tracer() is None else _run_traced

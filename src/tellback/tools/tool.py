@@ -128,7 +128,14 @@ def tool(
 
 
 def as_tool(entry: Tool | Callable[..., Any]) -> Tool:
-    """Return a tool unchanged, or convert a function to a tool."""
+    """Return a tool unchanged, or convert a function to a tool.
+
+    >>> def add(x: int, y: int) -> int:
+    ...     "Add two numbers."
+    ...     return x + y
+    >>> as_tool(add).description
+    'Add two numbers.'
+    """
     if isinstance(entry, Tool):
         return entry
     if not callable(entry):
@@ -147,7 +154,12 @@ def _cached_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
 
 
 def tools_by_name(entries: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """Return the tools by name; two different tools with the same name raise `ConfigurationError`."""
+    """Return the tools by name; two different tools with the same name raise `ConfigurationError`.
+
+    >>> def add(x: int, y: int) -> int: return x + y
+    >>> tools_by_name([add])["add"](17, 25)
+    42
+    """
     found: dict[str, Tool] = {}
     for entry in entries:
         converted = as_tool(entry)

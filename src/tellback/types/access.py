@@ -21,7 +21,14 @@ class Scope:
 
 
 class Scoped:
-    """The base class of values with a scope."""
+    """The base class of values with a scope.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     space = tb.user("maya", "acme").memory.create_space("life")
+    >>> isinstance(space, Scoped), space.tenant_id, space.app_id, space.user_id
+    (True, 'acme', 'default', 'maya')
+    """
 
     __slots__ = ()
 

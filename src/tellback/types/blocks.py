@@ -205,7 +205,11 @@ def _validate_block(block: ContentBlock, original: Any) -> ContentBlock:
 
 
 def load_blocks(stored: Sequence[Mapping[str, Any]]) -> tuple[ContentBlock, ...]:
-    """Load stored blocks. This never fails: a block of an unknown type is loaded as media."""
+    """Load stored blocks. This never fails: a block of an unknown type is loaded as media.
+
+    >>> [block.type for block in load_blocks([{"type": "text", "text": "Look:"}, {"type": "hologram", "url": "h.bin"}])]
+    ['text', 'hologram']
+    """
     return tuple(map(_load_block, stored))
 
 
@@ -236,7 +240,11 @@ def _from_part(part: MessagePart) -> ContentBlock:
 
 
 def to_part(block: ContentBlock) -> MessagePart:
-    """Convert a text or media block to a part of a chat message."""
+    """Convert a text or media block to a part of a chat message.
+
+    >>> to_part(MediaBlock("image", url="https://example.com/cat.png")).kind
+    'image'
+    """
     if isinstance(block, TextBlock):
         return MessagePart("text", block.text, meta=block.meta)
     if isinstance(block, MediaBlock):
@@ -258,7 +266,13 @@ def blocks_text(blocks: Sequence[ContentBlock]) -> str:
 
 
 def message_blocks(message: Message) -> tuple[ContentBlock, ...]:
-    """Convert the content of a chat message to blocks."""
+    """Convert the content of a chat message to blocks.
+
+    >>> from tellback.types import assistant_message
+    >>> call = ToolCall("tu_1", "lookup", {"order": 7})
+    >>> [block.type for block in message_blocks(assistant_message("One moment.", tool_calls=[call]))]
+    ['text', 'tool_use']
+    """
     if message.role == "tool":
         parts = None if message.parts is None else tuple(map(_from_part, message.parts))
         text = message.content if isinstance(message.content, str) else message_text(message)
@@ -277,6 +291,12 @@ def chat_messages(role: str, blocks: Sequence[ContentBlock], meta: Mapping[str, 
 
     The result is one message, unless the blocks contain tool results and something else: each tool result is a separate
     chat message.
+
+    >>> [message.content for message in chat_messages("user", [TextBlock("Where is my order?")])]
+    ['Where is my order?']
+    >>> results = [ToolResultBlock("tu_1", "shipped"), ToolResultBlock("tu_2", "lost")]
+    >>> [(message.role, message.content) for message in chat_messages("tool", results)]
+    [('tool', 'shipped'), ('tool', 'lost')]
     """
     results = [_result_message(block, meta) for block in blocks if isinstance(block, ToolResultBlock)]
     if results and len(results) == len(blocks):

@@ -103,7 +103,13 @@ class Conversation(Scoped):
 
 @dataclass(frozen=True, slots=True)
 class MessageDraft:
-    """A message to append: everything except its position in the log."""
+    """A message to append: everything except its position in the log.
+
+    >>> from tellback.types.blocks import TextBlock
+    >>> draft = MessageDraft("msg_1", "user", (TextBlock("A table for two"),), created_at=utc_now())
+    >>> draft.visibility
+    'user'
+    """
 
     id: str
     role: str
@@ -190,7 +196,16 @@ class AssistantTurn:
 
 @dataclass(frozen=True, slots=True)
 class AppendedTurn:
-    """The messages that `append_turn` stored. Both share `turn_id`."""
+    """The messages that `append_turn` stored. Both share `turn_id`.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     log = tb.user("maya").conversations
+    ...     conversation = log.create("chat")
+    ...     turn = log.append_turn(conversation.id, "A table for two", AssistantTurn("Booked."))
+    >>> turn.user_message.seq, turn.assistant_message.text, turn.assistant_message.turn_id == turn.turn_id
+    (1, 'Booked.', True)
+    """
 
     turn_id: str
     user_message: StoredMessage
@@ -199,7 +214,16 @@ class AppendedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolInvocation:
-    """A tool call of a turn and its result; `content` is None while the call waits for approval."""
+    """A tool call of a turn and its result; `content` is None while the call waits for approval.
+
+    >>> from tellback import Tellback
+    >>> from tellback.testing import ScriptedModel, calls, says
+    >>> def add(x: int, y: int) -> int: return x + y
+    >>> with Tellback(":memory:", model=ScriptedModel([calls("add", x=17, y=25), says("42.")])) as tb:
+    ...     reply = tb.user("maya").chat("What is 17 + 25?", tools=[add])
+    >>> [(each.name, each.arguments, each.content) for each in reply.tool_invocations]
+    [('add', {'x': 17, 'y': 25}, '42')]
+    """
 
     id: str
     name: str

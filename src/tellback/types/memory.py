@@ -79,7 +79,18 @@ class AtomStatus(StrEnum):
 
 
 class EntityStatus(StrEnum):
-    """Whether an entity is active or was merged into another."""
+    """Whether an entity is active or was merged into another.
+
+    >>> from tellback import Tellback
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     space = memory.create_space("life")
+    ...     ana, anita = [memory.create_entity(space.id, "PERSON", name) for name in ("Ana", "Anita")]
+    ...     merged = memory.merge_entities(ana.id, anita.id)
+    ...     alias = memory.get_entity(anita.id)
+    >>> merged.status is EntityStatus.ACTIVE, alias.status is EntityStatus.MERGED
+    (True, True)
+    """
 
     ACTIVE = "ACTIVE"
     MERGED = "MERGED"

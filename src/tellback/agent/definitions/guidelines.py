@@ -121,7 +121,16 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class GuidelineMatch:
-    """A guideline that applies in this turn, and why: its condition, or "always"."""
+    """A guideline that applies in this turn, and why: its condition, or "always".
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import ScriptedModel, says
+    >>> agent = Agent("Wanda", guidelines=[Guideline("Be brief.")], model=ScriptedModel([says("Hello!")]))
+    >>> [match] = asyncio.run(agent.respond("Hi!")).trace.guidelines
+    >>> match.guideline.action, match.rationale
+    ('Be brief.', 'always')
+    """
 
     guideline: Guideline
     rationale: str = "always"

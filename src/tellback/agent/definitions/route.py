@@ -27,7 +27,11 @@ from tellback.types.ids import slug
 
 @dataclass(frozen=True, slots=True)
 class RouteRef:
-    """A reference to a route by its id."""
+    """A reference to a route by its id.
+
+    >>> Route("Book a flight", id="book").ref
+    RouteRef(id='book')
+    """
 
     id: str
 
@@ -121,7 +125,13 @@ class Route:
     def create_guideline(
         self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
     ) -> Route:
-        """Add a guideline that applies in this route only."""
+        """Add a guideline that applies in this route only.
+
+        >>> route = Route("Book a flight")
+        >>> route = route.create_guideline(action="Offer to call back.", condition="the user is in a hurry")
+        >>> [guideline.action for guideline in route.guidelines]
+        ['Offer to call back.']
+        """
         self.guidelines.append(coerce_value(Guideline, guideline, fields))
         self.revision += 1
         return self
@@ -137,11 +147,30 @@ class Route:
         return self.schema.typed(get_route_data(session, self.id))
 
     def describe(self) -> str:
-        """Describe the route in words: its states, the fields they gather, and their transitions."""
+        """Describe the route in words: its states, the fields they gather, and their transitions.
+
+        >>> route = Route("Book a flight", id="book")
+        >>> offer = route.initial_state.transition_to(chat_state="Offer flights")
+        >>> print(route.describe())
+        Route: Book a flight (book)
+        States:
+          - start (state_start_41002f21)
+              → Offer flights
+          - Offer flights (state_offer_flights_03debbdc)
+        """
         return describe_route(self)
 
     def to_mermaid(self, current_state: str | None = None) -> str:
-        """Return the route as a Mermaid diagram, with the current state highlighted if its id is passed."""
+        """Return the route as a Mermaid diagram, with the current state highlighted if its id is passed.
+
+        >>> route = Route("Book a flight", id="book")
+        >>> offer = route.initial_state.transition_to(chat_state="Offer flights")
+        >>> print(route.to_mermaid())
+        flowchart TD
+          s0((start))
+          s1["Offer flights"]
+          s0 --> s1
+        """
         return route_to_mermaid(self, current_state)
 
     def check(self) -> None:

@@ -95,7 +95,17 @@ _REFUSED_OPTIONS = {"chat_state": ("arguments", "save_as", "repeat"), "tool_stat
 
 @dataclass(frozen=True, slots=True)
 class StateRef:
-    """A reference to a state by its ids: `transition_to(state=ref)` leads there."""
+    """A reference to a state by its ids: `transition_to(state=ref)` leads there.
+
+    >>> from tellback.agent import Route
+    >>> route = Route("Book a flight", id="book")
+    >>> ask = route.initial_state.transition_to(chat_state="Ask where to", id="ask")
+    >>> ask.ref
+    StateRef(id='ask', route_id='book')
+    >>> offer = ask.transition_to(chat_state="Offer flights")
+    >>> offer.transition_to(state=ask.ref, condition="the user wants another flight") is ask
+    True
+    """
 
     id: str
     route_id: str
@@ -107,6 +117,13 @@ class Transition:
 
     The model judges a `condition` in words when it reads the user's message; a function is called with the gathered
     data. `target` is the id of a state if that state did not exist when the transition was added.
+
+    >>> from tellback.agent import Route
+    >>> start = Route("Help").initial_state
+    >>> greet = start.transition_to(chat_state="Greet the user", condition="the user says hello")
+    >>> [transition] = start.transitions
+    >>> transition.condition, transition.target_title, transition.resolve_target() is greet
+    ('the user says hello', 'Greet the user', True)
     """
 
     source: State
@@ -228,6 +245,16 @@ class State:
         - `repeat`: whether the tool runs again when one of its arguments is corrected or added. With False, it does not
           run again after a success, such as a payment. It can run again only if a transition leads back to an earlier
           state, or if the user enters the completed route again.
+
+        >>> from tellback.agent import Route
+        >>> def search_flights(to: str) -> list[str]:
+        ...     return [f"TP1 to {to}"]
+        >>> fields = {"to": {"type": "string"}, "flights": {"type": "array", "items": {"type": "string"}}}
+        >>> route = Route("Book a flight", gather_schema={"type": "object", "properties": fields})
+        >>> ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+        >>> search = ask.transition_to(tool_state=search_flights, save_as="flights")
+        >>> search.transition_to(chat_state="Offer the flights found").transition_to(state=END_ROUTE)
+        END_ROUTE
         """
         targets = {"chat_state": chat_state, "tool_state": tool_state, "state": state}
         kinds = [name for name, value in targets.items() if value is not None]

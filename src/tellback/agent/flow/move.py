@@ -39,7 +39,19 @@ from tellback.errors import FlowError
 
 @dataclass(frozen=True, slots=True)
 class RejectedValue:
-    """A stated value that does not fit the schema; it is not stored, and the agent explains why to the user."""
+    """A stated value that does not fit the schema; it is not stored, and the agent explains why to the user.
+
+    >>> import asyncio
+    >>> from tellback.agent import Agent
+    >>> from tellback.testing import ScriptedModel, says, understands
+    >>> schema = {"type": "object", "properties": {"guests": {"type": "integer", "maximum": 8}}}
+    >>> agent = Agent("Wanda", model=ScriptedModel([understands(guests=20), says("At most 8, sorry.")]))
+    >>> route = agent.create_route("Book a table", gather_schema=schema)
+    >>> ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["guests"])
+    >>> [rejected] = asyncio.run(agent.respond("A table for 20")).trace.rejected
+    >>> rejected.field, rejected.value
+    ('guests', 20)
+    """
 
     field: str
     value: Any
@@ -50,7 +62,12 @@ class RejectedValue:
 @dataclass(frozen=True, slots=True)
 class Interpretation:
     """The parsed meaning of a user's message: `scores` by route (None if no routes were scored), values and fields to
-    clear by route, and the texts of the conditions that are true. `user_spoke` is False if there was no message."""
+    clear by route, and the texts of the conditions that are true. `user_spoke` is False if there was no message.
+
+    >>> understood = Interpretation(scores={"book": 90}, data={"book": {"to": "Rome"}}, forgotten={"book": ["day"]})
+    >>> understood.data["book"], understood.user_spoke
+    ({'to': 'Rome'}, True)
+    """
 
     scores: Mapping[str, float] | None = None
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -95,7 +112,21 @@ class WalkStep:
 @dataclass(frozen=True, slots=True)
 class MoveResult:
     """The result of a move. `state` of `route` speaks next; with `ended` the route was completed and no state speaks.
-    `missing` are fields that the state still needs."""
+    `missing` are fields that the state still needs.
+
+    >>> from datetime import UTC, datetime
+    >>> from tellback.agent import Route, create_session
+    >>> schema = {"type": "object", "properties": {"to": {"type": "string"}, "day": {"type": "string"}}}
+    >>> route = Route("Book a flight", gather_schema=schema)
+    >>> ask = route.initial_state.transition_to(chat_state="Ask where to and when", gather=["to", "day"])
+    >>> understood = Interpretation(data={route.id: {"to": "Rome"}})
+    >>> try:
+    ...     next(move({route.id: route}, create_session(), understood, datetime.now(UTC)))
+    ... except StopIteration as end:
+    ...     result = end.value
+    >>> result.state.title, result.missing, result.session.extracted
+    ('Ask where to and when', ('day',), {'to': 'Rome'})
+    """
 
     session: SessionState
     route: Route | None = None
@@ -524,6 +555,21 @@ def move(
     """Choose the route, apply the stated values, and walk to the state that speaks next.
 
     With `after_decision` a waiting call of the current state has been decided: the walk continues from it.
+
+    The generator yields the tools to run. Its return value is a `MoveResult`.
+
+    >>> from datetime import UTC, datetime
+    >>> from tellback.agent import Route, create_session
+    >>> def search_flights(to: str) -> list[str]:
+    ...     return [f"TP1 to {to}"]
+    >>> schema = {"type": "object", "properties": {"to": {"type": "string"}}}
+    >>> route = Route("Book a flight", gather_schema=schema)
+    >>> ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
+    >>> search = ask.transition_to(tool_state=search_flights)
+    >>> understood = Interpretation(data={route.id: {"to": "Rome"}})
+    >>> request = next(move({route.id: route}, create_session(), understood, datetime.now(UTC)))
+    >>> request.state.title, request.arguments
+    ('search_flights', {'to': 'Rome'})
     """
     if after_decision:
         choice = RouteChoice(find_current_route(routes, session), "a waiting call was decided")

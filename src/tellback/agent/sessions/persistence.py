@@ -115,6 +115,13 @@ class NewSession(TypedDict, total=False):
     """The fields of a new session. Without an id it gets a generated one.
 
     `initial_data` is your own JSON: it is stored in `collected_data` and in the metadata of the session's state.
+
+    >>> import asyncio
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> fields = NewSession(agent_name="Wanda", initial_data={"channel": "web"})
+    >>> session = asyncio.run(Persistence(InMemoryAdapter(), user_id="maya").create_session(fields))
+    >>> session.agent_name, session.user_id, session.collected_data
+    ('Wanda', 'maya', {'channel': 'web'})
     """
 
     id: str | None
@@ -125,7 +132,18 @@ class NewSession(TypedDict, total=False):
 
 
 class NewMessage(TypedDict, total=False):
-    """The fields of a new message; `event` alone is enough."""
+    """The fields of a new message; `event` alone is enough.
+
+    >>> import asyncio
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> async def main():
+    ...     async with Persistence(InMemoryAdapter()) as persistence:
+    ...         session = await persistence.create_session(user_id="maya")
+    ...         return await persistence.save_message(NewMessage(session_id=session.id, role="user", content="Hello!"))
+    >>> message = asyncio.run(main())
+    >>> message.role, message.content, message.user_id
+    ('user', 'Hello!', 'maya')
+    """
 
     id: str | None
     session_id: str
@@ -140,7 +158,14 @@ class NewMessage(TypedDict, total=False):
 
 
 class SessionWithState(NamedTuple):
-    """A session as a stored row and as the state that an agent uses."""
+    """A session as a stored row and as the state that an agent uses.
+
+    >>> import asyncio
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> created = asyncio.run(Persistence(InMemoryAdapter()).create_session_with_state(user_id="maya"))
+    >>> created.session_state.id == created.session_data.id, created.session_data.status
+    (True, 'active')
+    """
 
     session_data: SessionData
     session_state: SessionState
@@ -213,7 +238,21 @@ class Persistence:
     async def create_session_with_state(
         self, data: SessionData | NewSession | None = None, **fields: Unpack[NewSession]
     ) -> SessionWithState:
-        """Store a new session, and return it also in the form that `agent.respond(..., session=...)` accepts."""
+        """Store a new session, and return it also in the form that `agent.respond(..., session=...)` accepts.
+
+        >>> import asyncio
+        >>> from tellback.agent import Agent
+        >>> from tellback.sessions import InMemoryAdapter
+        >>> from tellback.testing import ScriptedModel, says
+        >>> persistence = Persistence(InMemoryAdapter(), user_id="maya")
+        >>> async def main():
+        ...     agent = Agent("Wanda", persistence=persistence, model=ScriptedModel([says("Where to?")]))
+        ...     created = await persistence.create_session_with_state(agent_name="Wanda")
+        ...     await agent.respond("Hi!", created.session_state)
+        ...     return await persistence.get_session_messages(created.session_data.id)
+        >>> [message.content for message in asyncio.run(main())]
+        ['Hi!', 'Where to?']
+        """
         created = await self.create_session(data, **fields)
         return SessionWithState(created, session_data_to_state(created.id, created))
 
@@ -225,7 +264,19 @@ class Persistence:
     async def find_active_session(
         self, user_id: str | None = None, agent_name: str | None = None
     ) -> SessionData | None:
-        """Return the newest active session of a user, optionally of one agent."""
+        """Return the newest active session of a user, optionally of one agent.
+
+        >>> import asyncio
+        >>> from tellback.sessions import InMemoryAdapter
+        >>> async def main():
+        ...     async with Persistence(InMemoryAdapter(), user_id="maya") as persistence:
+        ...         session = await persistence.create_session(agent_name="Wanda")
+        ...         found = await persistence.find_active_session(agent_name="Wanda")
+        ...         await persistence.complete_session(session.id)
+        ...         return found.id == session.id, await persistence.find_active_session(agent_name="Wanda")
+        >>> asyncio.run(main())
+        (True, None)
+        """
         return await (await self._ready_adapter()).session_repository.find_active(
             self._require_user_id(user_id), agent_name
         )
@@ -295,7 +346,19 @@ class Persistence:
         before: MessageData | int | None = None,
         after: MessageData | int | None = None,
     ) -> list[MessageData]:
-        """Return a session's messages in order: the last `limit`, those before one, or the first after one."""
+        """Return a session's messages in order: the last `limit`, those before one, or the first after one.
+
+        >>> import asyncio
+        >>> from tellback.sessions import InMemoryAdapter
+        >>> async def main():
+        ...     async with Persistence(InMemoryAdapter(), user_id="maya") as persistence:
+        ...         session = await persistence.create_session()
+        ...         for text in ("Hello!", "A flight to Rome", "Tomorrow"):
+        ...             await persistence.save_message(session_id=session.id, role="user", content=text)
+        ...         return await persistence.get_session_messages(session.id, limit=2)
+        >>> [message.content for message in asyncio.run(main())]
+        ['A flight to Rome', 'Tomorrow']
+        """
         until = before.position if isinstance(before, MessageData) else before
         since = after.position if isinstance(after, MessageData) else after
         return [with_parsed_event(each) for each in await self._load_messages(session_id, limit, until, since)]

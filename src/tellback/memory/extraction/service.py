@@ -22,6 +22,8 @@ from tellback.types.access import Scope
 from tellback.types.conversations import StoredMessage
 from tellback.types.jobs import Binding, Job, JobStatus, UsageRecord
 
+__all__ = ["ReplayProgress", "ReplayReport"]
+
 BATCH_SIZE = 100
 
 CONTEXT_MESSAGES = 4

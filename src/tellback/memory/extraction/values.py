@@ -40,7 +40,12 @@ class Window:
 
 class Change(StrEnum):
     """How a fact relates to earlier facts: no relation stated, a change, or a correction of something that was never
-    true."""
+    true.
+
+    >>> moved = ExtractedFact("Maya lives in Porto.", Category("home", "FACT"), ("msg_1",), change=Change.CHANGED)
+    >>> moved.change.value
+    'changed'
+    """
 
     NONE = "none"
     CHANGED = "changed"
@@ -100,7 +105,12 @@ class ExtractedFact:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A fact in the model's output that is not stored, and why."""
+    """A fact in the model's output that is not stored, and why.
+
+    >>> extraction = Extraction(left_out=(LeftOut("Maya likes tea.", "only the assistant said it"),))
+    >>> [each.why for each in extraction.left_out]
+    ['only the assistant said it']
+    """
 
     text: str
     why: str
@@ -121,7 +131,11 @@ class Extraction:
 
 
 class Verdict(StrEnum):
-    """How a fact relates to a known atom."""
+    """How a fact relates to a known atom.
+
+    >>> Decision(Verdict.REPLACES, "atom_1").verdict.value
+    'replaces'
+    """
 
     SAME = "same"
     REPLACES = "replaces"
@@ -131,7 +145,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A fact that is true from `valid_from` on, and the known atoms that it may repeat or replace."""
+    """A fact that is true from `valid_from` on, and the known atoms that it may repeat or replace.
+
+    >>> def judge(question: Question) -> Decision:
+    ...     for atom in question.candidates:
+    ...         if atom.text == question.fact.text:
+    ...             return Decision(Verdict.SAME, atom.id)
+    ...     return Decision(Verdict.NEW)
+    >>> judge(Question(ExtractedFact("Maya keeps bees.", Category("hobby", "FACT"), ("msg_1",)), candidates=()))
+    Decision(verdict=<Verdict.NEW: 'new'>, atom_id=None)
+    """
 
     fact: ExtractedFact
     candidates: tuple[Atom, ...]
@@ -140,7 +163,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision on a fact: how it relates to the candidate with the id `atom_id`, or that it is new."""
+    """The decision on a fact: how it relates to the candidate with the id `atom_id`, or that it is new.
+
+    >>> Decision(Verdict.NEW).atom_id is None, Decision(Verdict.REPLACES, "atom_1").atom_id
+    (True, 'atom_1')
+    """
 
     verdict: Verdict
     atom_id: str | None = None
@@ -148,7 +175,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class FactDecisions:
-    """One decision for each question, and the cost of the call."""
+    """One decision for each question, and the cost of the call.
+
+    >>> found = FactDecisions((Decision(Verdict.NEW), Decision(Verdict.SAME, "atom_1")))
+    >>> [decision.verdict.value for decision in found.decisions]
+    ['new', 'same']
+    """
 
     decisions: tuple[Decision, ...]
     usage: tuple[ChatUsage, ...] = ()
@@ -160,17 +192,52 @@ class Extractor(Protocol):
     Raises `ExtractionError` if the model's output is still invalid after the corrections. An extractor that can also
     compare facts with known atoms has `decide`, which takes all questions of a window at once. Without it, facts that
     are not clearly the same are new.
+
+    >>> from tellback import Tellback
+    >>> class Hobbies:
+    ...     async def extract(self, window: Window) -> Extraction:
+    ...         said = [each for each in window.messages if each.role == "user" and "I keep" in each.text]
+    ...         return Extraction(tuple(ExtractedFact(m.text, Category("hobby", "FACT"), (m.id,)) for m in said))
+    >>> with Tellback(":memory:", extractor=Hobbies()) as tb:
+    ...     maya = tb.user("maya")
+    ...     reply = maya.chat("I keep bees.")
+    ...     run = maya.memory.run_extraction_for_conversation(reply.conversation_id)
+    ...     tb.jobs.drain()
+    ...     [space] = maya.memory.list_spaces()
+    ...     atoms = maya.memory.list_atoms(space.id)
+    >>> [atom.text for atom in atoms]
+    ['I keep bees.']
     """
 
     async def extract(self, window: Window) -> Extraction: ...
 
 
 class Decider(Protocol):
-    """Compares facts with known atoms, in one model call."""
+    """Compares facts with known atoms, in one model call.
+
+    An extractor with this method is also a decider:
+
+    >>> import asyncio
+    >>> from tellback import Tellback
+    >>> class Latest:
+    ...     async def decide(self, questions: Sequence[Question]) -> FactDecisions:
+    ...         return FactDecisions(tuple(Decision(Verdict.REPLACES, each.candidates[0].id) for each in questions))
+    >>> with Tellback(":memory:") as tb:
+    ...     memory = tb.user("maya").memory
+    ...     known = memory.add_atom(memory.create_space("life").id, "Maya lives in Lisbon.")
+    >>> fact = ExtractedFact("Maya lives in Porto.", Category("home", "FACT"), ("msg_1",))
+    >>> [decision] = asyncio.run(Latest().decide([Question(fact, (known,))])).decisions
+    >>> decision.verdict.value, decision.atom_id == known.id
+    ('replaces', True)
+    """
 
     async def decide(self, questions: Sequence[Question]) -> FactDecisions: ...
 
 
 def as_decider(extractor: Any) -> Decider | None:
-    """Return the extractor if it also has `decide`, otherwise None."""
+    """Return the extractor if it also has `decide`, otherwise None.
+
+    >>> as_decider(object()) is None
+    True
+    """
     return extractor if hasattr(extractor, "decide") else None

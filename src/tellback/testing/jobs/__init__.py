@@ -20,4 +20,10 @@ __all__ = ["JobConformance"]
 
 @pytest.mark.asyncio
 class JobConformance(OutcomeContract, RunningContract, CrashContract):
-    """Tests of the contract of a worker on a store."""
+    """Tests of the contract of a worker on a store.
+
+    >>> class TestMyWorkers(JobConformance):
+    ...     @pytest.fixture
+    ...     def store_url(self, tmp_path):
+    ...         return str(tmp_path / "tellback.db")
+    """

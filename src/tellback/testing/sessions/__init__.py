@@ -6,8 +6,9 @@
             return lambda prefix="one", **ttls: MyAdapter(tmp_path / "data", prefix=prefix, **ttls)
 
 The storage must be empty when a test begins. Each call of `make_adapter` must return a new adapter for it, with its own
-connections. The tests need pytest and pytest-asyncio. Set `shared = False` if adapters do not share their data. For
-adapters of a server, `SessionRestartConformance` tests crashes; it also needs a fixture `server` with `kill()` and
+connections. The tests need pytest, and pytest-asyncio with `asyncio_mode = "auto"`. Set `shared = False` if adapters do
+not share their data, `connects = False` if there is no connection to close, and `expires = False` if it never expires.
+For adapters of a server, `SessionRestartConformance` tests crashes; it also needs a fixture `server` with `kill()` and
 `start()`.
 """
 
@@ -30,12 +31,30 @@ __all__ = ["MakeAdapter", "Restartable", "SessionAdapterConformance", "SessionRe
 class SessionAdapterConformance(
     SessionRepositoryContract, MessageRepositoryContract, SaveContract, ExpiryContract, LifecycleContract
 ):
-    """Tests of the contract of `tellback.sessions.PersistenceAdapter`."""
+    """Tests of the contract of `tellback.sessions.PersistenceAdapter`.
+
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> class TestMyAdapter(SessionAdapterConformance):
+    ...     shared = connects = False
+    ...     @pytest.fixture
+    ...     def make_adapter(self):
+    ...         return lambda prefix="one", **ttls: InMemoryAdapter(**ttls)
+    """
 
 
 @pytest.mark.asyncio
 class SessionRestartConformance(RestartContract):
-    """Tests of an adapter whose server is killed and started again."""
+    """Tests of an adapter whose server is killed and started again.
+
+    >>> from tellback.sessions import RedisAdapter
+    >>> class TestMyServer(SessionRestartConformance):
+    ...     @pytest.fixture
+    ...     def make_adapter(self, server):
+    ...         return lambda prefix="one", **ttls: RedisAdapter(server.url, key_prefix=prefix, **ttls)
+    ...     @pytest.fixture
+    ...     def server(self, my_redis):  # a fixture of yours: an object with `url`, `kill()` and `start()`
+    ...         return my_redis
+    """
 
     @pytest.fixture
     def server(self) -> Restartable:

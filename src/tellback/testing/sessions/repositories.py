@@ -47,6 +47,11 @@ class MakeAdapter(Protocol):
 
     Adapters with another `prefix` use separate tables, keys or indices in the same database. `session_ttl` and
     `message_ttl` are seconds.
+
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> make_adapter: MakeAdapter = lambda prefix="one", **ttls: InMemoryAdapter(**ttls)
+    >>> isinstance(make_adapter(session_ttl=60), PersistenceAdapter)
+    True
     """
 
     def __call__(
@@ -55,7 +60,17 @@ class MakeAdapter(Protocol):
 
 
 class Restartable(Protocol):
-    """A server that can be killed as in a power failure, and started again with its stored data."""
+    """A server that can be killed as in a power failure, and started again with its stored data.
+
+    >>> import subprocess
+    >>> class RedisServer:
+    ...     def start(self) -> None:
+    ...         self.process = subprocess.Popen(["redis-server", "--appendonly", "yes", "--appendfsync", "always"])
+    ...         # wait here until it answers
+    ...     def kill(self) -> None:
+    ...         self.process.kill()
+    ...         self.process.wait()
+    """
 
     def kill(self) -> None: ...
 

@@ -6,7 +6,8 @@
             return lambda: MyStore(tmp_path / "data")
 
 Each call of `make_store` must return a new store on the same storage, which is empty when a test begins. The tests need
-pytest and pytest-asyncio. Set `shared = False` to skip the tests that open the storage twice at the same time.
+pytest, and pytest-asyncio with `asyncio_mode = "auto"`. Set `shared = False` to skip the tests that open the storage
+twice at the same time.
 """
 
 from __future__ import annotations
@@ -50,7 +51,14 @@ class StoreConformance(
     IdempotencyContract,
     UserDataContract,
 ):
-    """The contract of `tellback.stores.Store`."""
+    """The contract of `tellback.stores.Store`.
+
+    >>> from tellback.stores import open_store
+    >>> class TestMyStore(StoreConformance):
+    ...     @pytest.fixture
+    ...     def make_store(self, tmp_path):
+    ...         return lambda: open_store(tmp_path / "tellback.db")
+    """
 
     shared = True
 

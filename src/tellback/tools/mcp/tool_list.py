@@ -278,7 +278,14 @@ def _resolve_reference(ref: Any, root: Any) -> Any:
 
 
 class RefusedTool(NamedTuple):
-    """A rejected tool and the reason."""
+    """A rejected tool and the reason.
+
+    `McpServer.refused` contains them:
+
+    >>> name, reason = RefusedTool("search", "its input schema must be an object, got NoneType")
+    >>> f"{name} is left out: {reason}."
+    'search is left out: its input schema must be an object, got NoneType.'
+    """
 
     name: str
     reason: str
