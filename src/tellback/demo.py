@@ -185,7 +185,7 @@ def build_tables_agent(tb: Tellback) -> Agent:
     """Create the demo agent. Without a configured model, it follows fixed rules."""
     agent = Agent(
         name="Restaurant",
-        description="Books a table for dinner, and knows the opening hours.",
+        description="This agent books a table for dinner, and knows the opening hours.",
         goal="Book a table",
         model=tb.model or _rule_based_model(),
         composition_mode=CompositionMode.CANNED_FLUID,

@@ -59,5 +59,5 @@ async def test_a_failed_job_shows_its_error_and_succeeds_when_it_runs_again(page
         await page.get_by_role("option", name="All").click()
         await job.get_by_role("button", name="Run again").click()
         await expect(job).to_contain_text("Done")
-        await expect(job).to_contain_text("Added: 1")
+        await expect(job).to_contain_text("Memories added: 1")
         await page.goto("about:blank")  # before the server ends

@@ -367,7 +367,8 @@ def chat(
     message: Annotated[
         str | None,
         typer.Argument(
-            help="Message to send. Pass - to read it from standard input. Without a message, the chat is interactive.",
+            help="Message to send. With -, all of standard input is one message. Without a message, the"
+            " chat is interactive.",
             show_default=False,
         ),
     ] = None,

@@ -152,7 +152,11 @@ def worker(
     prompts: Annotated[Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="Folder with custom prompts.")] = None,
     close_stale_after: Annotated[
         float | None,
-        typer.Option(min=0, help="Close conversations after this many hours without a message. Default: never."),
+        typer.Option(
+            min=0,
+            help="Close conversations after this many hours without a message. Default: never; chats close after"
+            " one hour.",
+        ),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Exit when no job is due. The exit code is 1 if jobs failed.")

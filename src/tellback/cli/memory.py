@@ -49,7 +49,7 @@ MAX_ATOMS_SHOWN = 20
 """Maximum number of memories shown with an entity."""
 
 atoms_app = command_group(
-    "List, show, add, supersede and archive atoms, the individual memories of a user.",
+    "List, show, add, supersede (replace) and archive atoms. An atom is one memory of a user.",
     "tellback atoms list --user maya",
     'tellback atoms add "Maya is vegetarian." --user maya',
 )

@@ -88,7 +88,7 @@ def serve(
         typer.Option(
             "--console/--no-console",
             envvar="TELLBACK_CONSOLE",
-            help="Serve the web console at /console. On by default if the extra console is installed and"
+            help="Serve the web console at /console. On by default if tellback\\[console] is installed and"
             " --workers is 1.",
             show_default=False,
         ),

@@ -166,7 +166,7 @@ def open_stored_explanation(ctx: PageContext, message: StoredMessage) -> None:
 
 def format_cost(usage: ChatUsage) -> str:
     """Format the model, tokens and cost as one line."""
-    parts = [usage.model or ""]
+    parts = ["no model" if is_offline(usage.model) else usage.model or ""]
     tokens = usage.total_tokens or (usage.input_tokens or 0) + (usage.output_tokens or 0)
     if tokens:
         parts.append(widgets.format_count(tokens, "token"))

@@ -218,7 +218,7 @@ class ChatPage:
     def _show_welcome(self, history: ChatHistory) -> None:
         hint = (
             "Write something about yourself, then click “New conversation”. Tellback then extracts memories from the"
-            " first conversation. Later answers use these memories and show their source messages."
+            " conversation that you left. Later answers use these memories and show their source messages."
         )
         if self._agent is not None:
             served = self._ctx.agents.get(self._agent)

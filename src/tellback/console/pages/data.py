@@ -74,9 +74,9 @@ class DataPage:
         with widgets.box("card", "stack"):
             ui.label(
                 f"This permanently deletes all data of the user {self._user_id!r}: conversations, agent sessions,"
-                " memories, entities, jobs, events, usage records, and the user's API keys of this server. It also"
-                " removes the data from the files of the database. You cannot undo this. Export the data first if you"
-                " may need it."
+                " memories, entities, jobs, events, usage records, and the user's API keys of this server. After that,"
+                " the files of the database contain no trace of the data. You cannot undo this. Export the data first"
+                " if you may need it."
             ).classes("said")
             with widgets.box("line"):
                 on_delete = ctx.guard(self._delete_everything)

@@ -21,8 +21,8 @@ IDLE_FACTOR = 5
 
 STATUS_LABELS = {"": "All", **{each.value: each.value.capitalize() for each in JobStatus}, "queued": "Waiting"}
 RESULT_LABELS = {
-    "added": "Added",
-    "superseded": "Updated",
+    "added": "Memories added",
+    "superseded": "Memories updated",
     "cited": "Confirmed by another message",
     "unchanged": "Already known",
     "left_out": "Left out",
@@ -109,7 +109,7 @@ class JobsPage:
                     widgets.muted(f"scheduled for {widgets.format_datetime(job.due_at)}")
                 if job.attempts:
                     widgets.muted(widgets.format_count(job.attempts, "attempt"))
-                widgets.muted(f"extraction version {job.extraction_version}")
+                widgets.muted(f"prompt {job.extraction_version}")
             if job.status is JobStatus.DONE and job.result:
                 _show_result(job)
             if job.error:
