@@ -64,7 +64,9 @@ def create(
             parser=_parse_expiry, metavar="90d|2027-01-01", help="When the key expires: 90d (after 90 days), or a date."
         ),
     ] = None,
-    rate_limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of requests per minute.")] = None,
+    rate_limit: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of requests per minute. Default: the limit of the server.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create an API key and print its secret. The secret cannot be shown again."""

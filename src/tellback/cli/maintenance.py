@@ -146,7 +146,7 @@ def bench(
     ] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the speed of the package's import, a new message, a turn and recall. Takes a few seconds.
+    """Measure how long it takes to load the package, store a message, run a turn and recall. Takes a few seconds.
 
     The benchmark of a turn uses a fake model that answers immediately, so the result contains no model time. CPU is the
     time of all threads. All files are deleted afterwards.
