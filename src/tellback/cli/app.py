@@ -60,6 +60,8 @@ register_command(
     panel=MEMORY_PANEL,
 )(timeline)
 app.add_typer(memory.atoms_app, name="atoms", rich_help_panel=MEMORY_PANEL)
+for _alias in ("memory", "memories"):  # words that newcomers try
+    app.add_typer(memory.atoms_app, name=_alias, hidden=True)
 app.add_typer(memory.entities_app, name="entities", rich_help_panel=MEMORY_PANEL)
 app.add_typer(memory.spaces_app, name="spaces", rich_help_panel=MEMORY_PANEL)
 app.add_typer(conversations.conversations_app, name="conversations", rich_help_panel=DATA_PANEL)

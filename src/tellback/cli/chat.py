@@ -367,8 +367,8 @@ def chat(
     message: Annotated[
         str | None,
         typer.Argument(
-            help="Message to send. With -, all of standard input is one message. Without a message, the"
-            " chat is interactive.",
+            help="Message to send. With -, all of standard input is one message. Without a message, each"
+            " piped line is one; if nothing is piped, the chat is interactive.",
             show_default=False,
         ),
     ] = None,

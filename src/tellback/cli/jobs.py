@@ -117,7 +117,9 @@ def drain(
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Run all waiting jobs of all users, and exit. The exit code is 1 if a job of the user in --user failed.
+    """Run all waiting jobs of all users, and exit.
+
+    The exit code is about one user only: it is 1 if a job of that user (--user) failed.
 
     The model extracts the memories. Without a model, every message becomes a memory, word for word.
     """
@@ -154,8 +156,8 @@ def worker(
         float | None,
         typer.Option(
             min=0,
-            help="Close conversations after this many hours without a message. Default: never; chats close after"
-            " one hour.",
+            help="Also close other conversations after this many hours without a message. Default: only those of"
+            " `chat` are closed, after one hour.",
         ),
     ] = None,
     once: Annotated[

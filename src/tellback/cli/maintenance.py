@@ -148,8 +148,8 @@ def bench(
 ) -> None:
     """Measure how long it takes to load the package, store a message, run a turn and recall. Takes a few seconds.
 
-    The benchmark of a turn uses a fake model that answers immediately, so the result contains no model time. CPU is the
-    time of all threads. All files are deleted afterwards.
+    The benchmark of a turn uses a fake model that answers immediately, so the result contains no model time. The column
+    CPU is the processor time of all threads together. The benchmark uses temporary files, and does not use your store.
     """
     with create_console(stderr=True).status("Measuring…") as status:
         measures = run_async(lambda: _measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))

@@ -89,7 +89,7 @@ CategoryOption = Annotated[
         "-c",
         parser=_parse_category,
         metavar="<str>",
-        help="fact, rule, intention, episode, preference, or your own category as name:kind, such as diet:fact.",
+        help="Category: fact, rule, intention, episode or preference; or your own name and one of these: diet:fact.",
     ),
 ]
 EntityTypeName = Literal["person", "organization", "place", "object", "concept", "event", "agreement"]

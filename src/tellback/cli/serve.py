@@ -98,8 +98,8 @@ def serve(
 ) -> None:
     """Start the HTTP server: REST, streaming, an OpenAI-compatible API, MCP and a web console.
 
-    Every option can also be set in the environment: TELLBACK_URL, TELLBACK_PORT and so on. Separate several
-    values of one variable with spaces.
+    Every option except --verbose can also be set in the environment: TELLBACK_URL, TELLBACK_PORT and so on. Separate
+    several values of one variable with spaces.
     """
     try:
         options = ServeOptions(

@@ -214,7 +214,7 @@ class ServerSettings:
     )
     metrics_token: str | None = _setting(
         None,
-        "The token for /metrics. Set it as an environment variable, so that other users cannot see it.",
+        "The token for /metrics. Set it as an environment variable: then other accounts of the machine cannot see it.",
         repr=False,
     )
 

@@ -39,6 +39,12 @@ def add_people(*names: str) -> list[str]:
     return asyncio.run(created())
 
 
+@pytest.mark.parametrize("alias", ["memory", "memories"])
+def test_memory_and_memories_are_aliases_of_atoms(as_json: Json, alias: str) -> None:
+    created = remember(as_json, "Maya is vegetarian.")
+    assert [each["id"] for each in as_json(alias, "list", "--user", "maya")] == [created["id"]]
+
+
 def test_an_added_memory_is_listed_shown_and_recalled(cli: Cli, as_json: Json) -> None:
     created = remember(as_json, "Maya is vegetarian.", "--category", "preference", "--importance", "5")
     assert created["category"] == {"name": "preference", "kind": "PREFERENCE"}

@@ -237,7 +237,9 @@ class ConversationList:
 
     def _show_filters(self) -> None:
         with widgets.box("line"):
-            field = ui.input("Namespace", value=self._namespace or "").props("outlined dense clearable debounce=0")
+            field = ui.input("Namespace, such as chat", value=self._namespace or "").props(
+                "outlined dense clearable debounce=0"
+            )
             field.classes("some").tooltip(NAMESPACE_TOOLTIP)
             field.on("keydown.enter", lambda: self._navigate(field.value, self._status))
             field.on("clear", lambda: self._navigate(None, self._status))

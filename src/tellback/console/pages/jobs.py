@@ -109,7 +109,7 @@ class JobsPage:
                     widgets.muted(f"scheduled for {widgets.format_datetime(job.due_at)}")
                 if job.attempts:
                     widgets.muted(widgets.format_count(job.attempts, "attempt"))
-                widgets.muted(f"prompt {job.extraction_version}")
+                widgets.muted(f"extraction prompt: version {job.extraction_version}")
             if job.status is JobStatus.DONE and job.result:
                 _show_result(job)
             if job.error:

@@ -142,7 +142,7 @@ def _entry_from_record(record: UsageRecord) -> UsageEntry:
 
 def _show_calls(ctx: PageContext, calls: list[UsageEntry], since: datetime | None, until: datetime | None) -> None:
     if not calls:
-        hint = "Calls are counted when a model answers in a chat or extracts memories. Other answers cost nothing."
+        hint = "Calls are counted when a model answers or extracts memories. Answers without a model cost nothing."
         with widgets.empty_state("query_stats", "No model calls in this period.", hint):
             widgets.link_button("Start a chat", "chat", ctx.link("/"))
         return
@@ -240,10 +240,10 @@ def _show_note(is_for_all_users: bool, is_truncated: bool, offline_count: int) -
         )
     else:
         sentence = (
-            "Counted: answers and memory extraction. Not counted: answers for which the provider reported no tokens"
+            "This page counts answers and memory extraction. It leaves out answers for which no tokens were reported"
         )
     if offline_count:
-        sentence += f", and {widgets.format_count(offline_count, 'answer')} without a model, which cost nothing"
+        sentence += f". {widgets.format_count(offline_count, 'answer')} without a model cost nothing"
     if is_truncated:
         sentence += (
             f". Older calls may be missing: this page reads only the newest data ({MAX_CALLS:,} calls for memory,"
