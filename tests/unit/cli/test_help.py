@@ -18,8 +18,10 @@ PRINTS_NO_DATA = {"serve", "mcp", "worker", "demo"}
 
 
 def iter_commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
-    """Yield every command, without groups, by the words that run it."""
+    """Yield every command, without groups and hidden aliases, by the words that run it."""
     for name, each in getattr(command, "commands", {}).items():
+        if each.hidden:
+            continue
         if hasattr(each, "commands"):
             yield from iter_commands(each, *path, name)
         else:
