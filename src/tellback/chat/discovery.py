@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from importlib.util import find_spec
 from tellback.chat.model import Model
 from tellback.chat.offline import OFFLINE, is_offline
 from tellback.chat.registry import BuiltinProvider, FoundModel, load_builtin_providers
+
+log = logging.getLogger(__name__)
 
 AUTO = "auto"
 MODEL_VARIABLE = "TELLBACK_MODEL"
@@ -48,10 +51,16 @@ def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) 
     for model_name, why in named:
         if model_name and model_name.lower() != AUTO:
             return ModelChoice(model_name, why)
-    found = next(each for each in _find_models(env) if each.is_ready and each.model is not None)
-    if found.model == OFFLINE:
-        return ModelChoice(OFFLINE, "no key is set, no Ollama answers, and no GGUF file is configured")
-    return ModelChoice(found.model or "", found.note)
+    without_package: list[str] = []
+    for found in _find_models(env):
+        if found.is_ready and found.model is not None and found.model != OFFLINE:
+            return ModelChoice(found.model, found.note)
+        if found.is_package_missing:
+            without_package.append(found.note)
+    for note in without_package:  # otherwise, answers would be quotations although a key is set
+        log.warning("%s", note)
+    nothing = "no key is set, no Ollama answers, and no GGUF file is configured"
+    return ModelChoice(OFFLINE, "; ".join(without_package) or nothing)
 
 
 def resolve_model(model: str | Model | None) -> str | Model | None:
@@ -92,7 +101,8 @@ def _find_keyed_model(provider: BuiltinProvider, env: Mapping[str, str]) -> Foun
         note = f"{variable} is set"
     else:
         note = f"{variable} is set, but the package is missing: pip install 'tellback[{provider.extra}]'"
-    return FoundModel(provider.display_name, provider.default_model, is_ready, note)
+    is_package_missing = variable is not None and not is_ready
+    return FoundModel(provider.display_name, provider.default_model, is_ready, note, is_package_missing)
 
 
 def read_variable(env: Mapping[str, str], variable: str) -> str | None:

@@ -119,6 +119,8 @@ def strip_prefix(prefix: str) -> Callable[[str], str]:
 class FoundModel:
     """A model that may be usable here: whether it `is_ready`, its name, and what was found or is missing (`note`).
 
+    With `is_package_missing`, everything else is set up.
+
     >>> from tellback.chat import survey_models
     >>> [openai] = [each for each in survey_models({}) if each.provider == "OpenAI"]
     >>> openai.is_ready, openai.note
@@ -129,6 +131,7 @@ class FoundModel:
     model: str | None
     is_ready: bool
     note: str
+    is_package_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +190,14 @@ def load_builtin_providers() -> tuple[BuiltinProvider, ...]:
     return tuple([importlib.import_module(module).PROVIDER for module in BUILTIN_MODULES])
 
 
-def find_builtin_provider(name: object) -> BuiltinProvider | None:
+@functools.lru_cache(maxsize=256)  # called for the cost and the spans of each reply
+def find_builtin_provider(name: str | None) -> BuiltinProvider | None:
     """Return the built-in provider with this variant, display name or price id, in any case.
 
     >>> find_builtin_provider("Google").display_name
     'Gemini'
     """
-    wanted = str(name or "").lower().replace(" ", "")
+    wanted = (name or "").lower().replace(" ", "")
     for provider in load_builtin_providers():
         if wanted in (provider.variant, provider.display_name.lower().replace(" ", ""), provider.price_id):
             return provider

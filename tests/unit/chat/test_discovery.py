@@ -51,6 +51,19 @@ async def test_without_any_model_the_offline_model_is_chosen(env_without_models:
     assert "no key is set" in found.why
 
 
+def test_a_key_without_its_package_is_reported_instead_of_ignored(
+    env_without_models: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(discovery, "is_installed", lambda package: package != "openai")
+    found = choose_model(env={**env_without_models, "OPENAI_API_KEY": "x"})
+    assert found.is_offline
+    assert found.why == "OPENAI_API_KEY is set, but the package is missing: pip install 'tellback[openai]'"
+    assert caplog.messages == [found.why]
+    caplog.clear()
+    ready = choose_model(env={**env_without_models, "OPENAI_API_KEY": "x", "GEMINI_API_KEY": "y"})
+    assert (ready.is_offline, caplog.messages) == (False, [])
+
+
 @pytest.mark.parametrize(
     ("variable", "model"),
     [

@@ -49,7 +49,7 @@ def find_ollama(env: Mapping[str, str]) -> FoundModel:
     model = f"ollama/{names[0]}"
     if not is_installed("openai"):
         note = "Ollama runs, but the package is missing: pip install 'tellback[openai]'"
-        return FoundModel("Ollama", model, False, note)
+        return FoundModel("Ollama", model, False, note, is_package_missing=True)
     return FoundModel("Ollama", model, True, f"Ollama runs at {address}")
 
 
