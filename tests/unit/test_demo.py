@@ -19,6 +19,19 @@ from tellback.testing import ScriptedModel
 from tellback.types import Message, message_text
 
 
+async def replies_to(*texts: str) -> list[str]:
+    """Return the demo agent's reply to each message of one conversation."""
+    async with Tellback(":memory:") as tb:
+        agent, session = build_tables_agent(tb), None
+        history: list[Message] = []
+        for text in texts:
+            history.append(Message("user", text))
+            reply = await agent.respond(history, session)
+            session = reply.session
+            history.append(Message("assistant", reply.message))
+        return [message_text(each) for each in history[1::2]]
+
+
 async def test_the_sample_user_is_added_once_with_citations_history_and_linked_entities() -> None:
     async with Tellback(":memory:") as tb:
         assert await load_sample(tb)
@@ -97,18 +110,10 @@ async def test_without_a_model_the_agent_follows_fixed_rules() -> None:
 
 
 async def test_the_agent_rephrases_a_question_that_it_repeats() -> None:
-    async with Tellback(":memory:") as tb:
-        agent, session = build_tables_agent(tb), None
-        history: list[Message] = []
-        for text in ("A table for two tomorrow", "hmm", "hmm", "indian"):
-            history.append(Message("user", text))
-            reply = await agent.respond(history, session)
-            session = reply.session
-            history.append(Message("assistant", reply.message))
-        replies = [message_text(each) for each in history[1::2]]
-        assert replies[1] == 'Sorry, I did not understand that. Please choose one: "Italian", "Indian" or "Portuguese".'
-        assert len(set(replies)) == 4
-        assert reply.message.startswith("I found these tables:")
+    replies = await replies_to("A table for two tomorrow", "hmm", "hmm", "indian")
+    assert replies[1] == 'Sorry, I did not understand that. Please choose one: "Italian", "Indian" or "Portuguese".'
+    assert len(set(replies)) == 4
+    assert replies[-1].startswith("I found these tables:")
 
 
 async def test_a_configured_model_answers_for_the_agent() -> None:
@@ -171,15 +176,9 @@ async def test_the_agent_understands_common_ways_to_name_a_day(
 
 
 async def test_the_agent_thanks_for_a_value_that_it_did_not_ask_for_and_books_the_first_table() -> None:
-    async with Tellback(":memory:") as tb:
-        agent, session = build_tables_agent(tb), None
-        history: list[Message] = []
-        for text in ("I want to eat out", "what?", "for two", "what?", "on Friday", "Italian", "the first one"):
-            history.append(Message("user", text))
-            reply = await agent.respond(history, session)
-            session = reply.session
-            history.append(Message("assistant", reply.message))
-        replies = [message_text(each) for each in history[1::2]]
-        assert replies[2] == "Thank you. Would you like Italian, Indian or Portuguese food?"
-        assert all(one != other for one, other in itertools.pairwise(replies))
-        assert replies[-1].startswith("Booked: Da Enzo on Friday")
+    replies = await replies_to(
+        "I want to eat out", "what?", "for two", "what?", "on Friday", "Italian", "the first one"
+    )
+    assert replies[2] == "Thank you. Would you like Italian, Indian or Portuguese food?"
+    assert all(one != other for one, other in itertools.pairwise(replies))
+    assert replies[-1].startswith("Booked: Da Enzo on Friday")
