@@ -35,7 +35,7 @@ from tellback.agent.response import AfterHook, BeforeHook, Response, StreamChunk
 from tellback.agent.runtime.responder import UNSET_MODEL, RespondArguments, Responder
 from tellback.agent.runtime.turn import MemoryOptions, MemorySource
 from tellback.agent.sessions.persistence import Persistence, SessionStore
-from tellback.agent.sessions.session import SessionState
+from tellback.agent.sessions.session import PausedRoute, SessionState
 from tellback.chat import ChatOptions, Model
 from tellback.chat.options import ChatOptionsLike
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError
@@ -434,13 +434,20 @@ class Agent:
         id = current.id if current is not None else last.route_id if last is not None and last.completed else None
         route = None if id is None else self.routes_by_id.get(id)
         extracted = session.extracted if route is None else route.schema.restore(session.extracted)
-        paused_routes = {
-            id: replace(paused, extracted=self.routes_by_id[id].schema.restore(paused.extracted))
+        return replace(
+            session,
+            extracted=extracted,
+            paused_routes=self._restore_routes(session.paused_routes),
+            completed_routes=self._restore_routes(session.completed_routes),
+        )
+
+    def _restore_routes(self, routes: Mapping[str, PausedRoute]) -> dict[str, PausedRoute]:
+        return {
+            id: replace(each, extracted=self.routes_by_id[id].schema.restore(each.extracted))
             if id in self.routes_by_id
-            else paused
-            for id, paused in session.paused_routes.items()
+            else each
+            for id, each in routes.items()
         }
-        return replace(session, extracted=extracted, paused_routes=paused_routes)
 
     def _resolve_chat_options(self, source: ChatOptionsLike | None) -> ChatOptions:
         options = resolve_options(source, default_model=UNSET_MODEL)

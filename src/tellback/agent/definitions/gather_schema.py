@@ -83,6 +83,14 @@ class GatherSchema(ABC):
         except RecursionError:
             raise InvalidValue("is nested too deeply") from None
 
+    def is_list(self, name: str) -> bool:
+        return self.fields[name].schema.get("type") == "array"
+
+    def extend(self, name: str, known: Any, new: Any) -> Any:
+        if list(new[: len(known)]) == list(known):
+            return new
+        return self.check(name, self.plain({name: [*known, *(each for each in new if each not in known)]})[name])
+
     def restore(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Restore the types of values read from JSON; unknown fields and invalid values stay unchanged."""
         return {name: self._restore(name, each) if name in self.fields else each for name, each in data.items()}

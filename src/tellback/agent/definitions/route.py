@@ -118,6 +118,14 @@ class Route:
         """All states of the route, the initial one first."""
         return tuple(self._states.values())
 
+    @property
+    def has_actions(self) -> bool:
+        """Whether a state runs a tool that must not repeat by itself, or that needs approval."""
+        return any(
+            state.tool is not None and (not state.repeat or state.tool.requires_approval)
+            for state in self._states.values()
+        )
+
     def state(self, id: str) -> State | None:
         """Return the state with this id, or None."""
         return self._states.get(id)
@@ -251,7 +259,7 @@ def validate_transition(route: Route, transition: Transition) -> None:
     before = [
         other for other in source.transitions if other is not transition and other.on_error == transition.on_error
     ]
-    always = next((other for other in before if _is_unconditional(other)), None)
+    always = next((other for other in before if _is_always_taken(other)), None)
     if always is not None and transition.condition is None:
         raise FlowError(
             source.place,
@@ -279,8 +287,12 @@ def _target_requires_data(transition: Transition) -> bool:
     return isinstance(transition.target, State) and bool(transition.target.required_data)
 
 
-def _is_unconditional(transition: Transition) -> bool:
-    return transition.condition is None and not _target_requires_data(transition)
+def _is_always_taken(transition: Transition) -> bool:
+    """Whether no later transition without a condition can be taken: the target is always entered, and never skipped."""
+    target = transition.target
+    if transition.condition is not None or _target_requires_data(transition):
+        return False
+    return not isinstance(target, State) or target.kind != "chat" or not _can_be_skipped(target)
 
 
 def _validate_no_silent_cycle(state: State) -> None:

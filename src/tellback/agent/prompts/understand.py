@@ -15,8 +15,13 @@ from tellback.agent.definitions.canned_responses import CannedResponse
 from tellback.agent.definitions.guidelines import Guideline, Term
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.value_parser import InvalidValue
-from tellback.agent.flow.move import Interpretation, RejectedValue, retry_condition
-from tellback.agent.flow.route_choice import drop_condition, find_current_route, find_sole_route
+from tellback.agent.flow.interpretation import (
+    Interpretation,
+    RejectedValue,
+    drop_condition,
+    retry_condition,
+)
+from tellback.agent.flow.route_choice import find_current_route, find_sole_route
 from tellback.agent.sessions.session import SessionState, find_unfinished, get_route_data
 from tellback.memory.templates import sanitize_line
 from tellback.tools.json_schema import closed_object

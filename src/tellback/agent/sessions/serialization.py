@@ -39,7 +39,8 @@ from tellback.types.jsontext import make_storable, replace_nonfinite
 
 _SESSION_KEYS = frozenset(
     (
-        *("extracted", "route_history", "metadata", "progress", "paused_routes", "context", "idempotent_reply"),
+        *("extracted", "route_history", "metadata", "progress", "context", "idempotent_reply"),
+        *("paused_routes", "waiting_routes", "completed_routes"),
         *("pending_calls", "owner", "current_route_title", "current_route_entered_at"),
         *("current_state_description", "current_state_entered_at"),
     )
@@ -89,18 +90,9 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
             **_state_to_dict("current_state", state),
             "metadata": plain_data(session.metadata),
             "progress": _to_plain_fields(session.progress),
-            "paused_routes": {
-                id: {
-                    "extracted": plain_data(paused.extracted),
-                    "state": None if paused.state is None else paused.state.id,
-                    **_state_to_dict("state", paused.state),
-                    "progress": _to_plain_fields(paused.progress),
-                    "pending_calls": _pending_calls_to_dicts(paused.pending_calls),
-                    "changed": list(paused.changed),
-                    "dropped": paused.dropped,
-                }
-                for id, paused in session.paused_routes.items()
-            },
+            "paused_routes": _paused_routes_to_dict(session.paused_routes),
+            "waiting_routes": list(session.waiting_routes),
+            "completed_routes": _paused_routes_to_dict(session.completed_routes),
             "context": plain_data(session.context),
             "idempotent_reply": _to_plain_fields(session.idempotent_reply),
             "pending_calls": _pending_calls_to_dicts(session.pending_calls),
@@ -178,17 +170,9 @@ def _parse_session(session_id: str, data: Mapping[str, Any]) -> SessionState:
         metadata=metadata,
         version=int(data.get("version") or 0),
         progress=_parse_progress(collected.get("progress")),
-        paused_routes={
-            id: PausedRoute(
-                dict(each.get("extracted") or {}),
-                _parse_current_state(each.get("state"), each, "state_", now),
-                _parse_progress(each.get("progress")),
-                _parse_pending_calls(each.get("pending_calls")),
-                tuple(each.get("changed") or ()),
-                bool(each.get("dropped")),
-            )
-            for id, each in (collected.get("paused_routes") or {}).items()
-        },
+        paused_routes=_parse_paused_routes(collected.get("paused_routes"), now),
+        waiting_routes=tuple(collected.get("waiting_routes") or ()),
+        completed_routes=_parse_paused_routes(collected.get("completed_routes"), now),
         context=dict(collected.get("context") or {}),
         owner=str(collected.get("owner") or data.get("owner") or ""),
         idempotent_reply=IdempotentReply(**collected["idempotent_reply"])
@@ -218,11 +202,33 @@ def _parse_visit(data: Mapping[str, Any], now: datetime) -> RouteVisit:
     )
 
 
+def _parse_paused_routes(data: Mapping[str, Any] | None, now: datetime) -> dict[str, PausedRoute]:
+    return {
+        id: PausedRoute(
+            dict(each.get("extracted") or {}),
+            _parse_current_state(each.get("state"), each, "state_", now),
+            _parse_progress(each.get("progress")),
+            _parse_pending_calls(each.get("pending_calls")),
+            tuple(each.get("changed") or ()),
+            bool(each.get("dropped")),
+        )
+        for id, each in (data or {}).items()
+    }
+
+
 def _parse_progress(data: Mapping[str, Any] | None) -> RouteProgress:
     data = data or {}
-    runs = {id: ToolRun(**run) for id, run in (data.get("runs") or {}).items()}
-    lists = {name: tuple(data.get(name) or ()) for name in ("path", "spoken", "answered", "forgotten")}
-    return RouteProgress(runs=runs, ways=dict(data.get("ways") or {}), **lists)
+    names = ("path", "spoken", "answered", "forgotten", "asked_again", "held")
+    lists = {name: tuple(data.get(name) or ()) for name in names}
+    return RouteProgress(
+        runs={id: ToolRun(**run) for id, run in (data.get("runs") or {}).items()},
+        choices=dict(data.get("choices") or data.get("ways") or {}),  # "ways" in version 0.1
+        replaced_runs={
+            id: tuple(ToolRun(**run) for run in runs) for id, runs in (data.get("replaced_runs") or {}).items()
+        },
+        earlier_runs=tuple(ToolRun(**run) for run in data.get("earlier_runs") or ()),
+        **lists,
+    )
 
 
 def _parse_pending_calls(rows: Any) -> tuple[PendingCall, ...]:
@@ -245,6 +251,21 @@ def _to_plain_fields(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _to_plain_fields(each) for name, each in value.items()}
     return [_to_plain_fields(each) for each in value] if isinstance(value, tuple) else plain_data(value)
+
+
+def _paused_routes_to_dict(routes: Mapping[str, PausedRoute]) -> dict[str, Any]:
+    return {
+        id: {
+            "extracted": plain_data(paused.extracted),
+            "state": None if paused.state is None else paused.state.id,
+            **_state_to_dict("state", paused.state),
+            "progress": _to_plain_fields(paused.progress),
+            "pending_calls": _pending_calls_to_dicts(paused.pending_calls),
+            "changed": list(paused.changed),
+            "dropped": paused.dropped,
+        }
+        for id, paused in routes.items()
+    }
 
 
 def _state_to_dict(prefix: str, state: CurrentState | None) -> dict[str, Any]:

@@ -64,15 +64,25 @@ class ToolRun:
 
 @dataclass(frozen=True, slots=True)
 class RouteProgress:
-    """The progress in a route: the states of the walk in order, those that spoke and were answered, the tool runs and
-    the conditions in words that were chosen, both by state. `forgotten` are fields that the user took back."""
+    """The progress in one pass through a route: the states of the walk in order, those that spoke and were answered,
+    the tool runs and the chosen conditions in words, both by state.
+
+    `forgotten` are fields without a value whose earlier values must not be read again. `asked_again` are lists to which
+    this pass adds, so that they are asked for although they have items. `replaced_runs` are runs with `repeat=False`,
+    by state, that were done with values that have changed since. `held` are tool states that run again only if the user
+    asks for it. `earlier_runs` are runs of earlier passes.
+    """
 
     path: tuple[str, ...] = ()
     spoken: tuple[str, ...] = ()
     runs: Mapping[str, ToolRun] = field(default_factory=dict)
-    ways: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, str] = field(default_factory=dict)
     answered: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
+    asked_again: tuple[str, ...] = ()
+    replaced_runs: Mapping[str, tuple[ToolRun, ...]] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
+    earlier_runs: tuple[ToolRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +120,9 @@ class SessionState:
 
     `version` increases with each turn, so that conflicting turns are detected on save. `context` is what tools added
     to the agent's context. `owner` is the session's user, once known: only this user can continue the session.
-    `paused_routes` were left and can be resumed where they stopped. The data of a completed route stays in `extracted`
-    until another route is entered.
+    `paused_routes` were left and can be resumed where they stopped; those in `waiting_routes` are resumed when the
+    current route ends, the last one first. The data of a completed route stays in `extracted` until another route is
+    entered, and in `completed_routes` until the route is entered again.
 
     >>> create_session("web-42").extracted
     {}
@@ -126,6 +137,8 @@ class SessionState:
     version: int = 0
     progress: RouteProgress = RouteProgress()
     paused_routes: Mapping[str, PausedRoute] = field(default_factory=dict)
+    waiting_routes: tuple[str, ...] = ()
+    completed_routes: Mapping[str, PausedRoute] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
     pending_calls: tuple[PendingCall, ...] = ()
     owner: str = ""
@@ -179,7 +192,9 @@ def enter_route(
         extracted=resumed.extracted,
         progress=resumed.progress,
         pending_calls=resumed.pending_calls,
-        paused_routes={id: paused for id, paused in session.paused_routes.items() if id != route_id},
+        paused_routes=_without(session.paused_routes, route_id),
+        waiting_routes=tuple(id for id in session.waiting_routes if id != route_id),
+        completed_routes=_without(session.completed_routes, route_id),
         route_history=(*session.route_history, RouteVisit(route_id, now)),
         metadata=_touch_metadata(session, now),
     )
@@ -191,9 +206,12 @@ def leave_route(session: SessionState, *, completed: bool = False, at: datetime 
     if route is None:
         return session
     now = at or utc_now()
-    paused_routes = dict(session.paused_routes)
-    if not completed:
-        paused_routes[route.id] = _pause_current_route(session)
+    position = _pause_current_route(session)
+    paused_routes, completed_routes = session.paused_routes, session.completed_routes
+    if completed:
+        completed_routes = {**completed_routes, route.id: replace(position, state=None, pending_calls=())}
+    else:
+        paused_routes = {**paused_routes, route.id: position}
     *before, last = session.route_history or (RouteVisit(route.id, route.entered_at),)
     return replace(
         session,
@@ -202,6 +220,7 @@ def leave_route(session: SessionState, *, completed: bool = False, at: datetime 
         extracted=session.extracted if completed else {},
         progress=session.progress if completed else RouteProgress(),
         paused_routes=paused_routes,
+        completed_routes=completed_routes,
         pending_calls=(),
         route_history=(*before, replace(last, exited_at=now, completed=completed)),
         metadata=_touch_metadata(session, now),
@@ -232,6 +251,36 @@ def merge_extracted(session: SessionState, data: Mapping[str, Any], *, at: datet
     return replace(session, extracted=merged, metadata=_touch_metadata(session, at or utc_now()))
 
 
+def reopen_route(session: SessionState, route_id: str, route_title: str, *, at: datetime) -> SessionState:
+    """Return the session in a completed route, with the data and the progress of its last pass."""
+    data, progress = get_route_data(session, route_id), session.completed_routes[route_id].progress
+    return replace(enter_route(session, route_id, route_title, at=at), extracted=data, progress=progress)
+
+
+def wait_for_route(session: SessionState, route_id: str, paused: PausedRoute) -> SessionState:
+    """Return the session with a route that is entered when the current one ends."""
+    return replace(
+        session,
+        paused_routes={**session.paused_routes, route_id: paused},
+        completed_routes=_without(session.completed_routes, route_id),
+        waiting_routes=(*(id for id in session.waiting_routes if id != route_id), route_id),
+    )
+
+
+def drop_paused_route(session: SessionState, route_id: str) -> SessionState:
+    """Return the session with a paused route that the user no longer wants."""
+    paused = replace(session.paused_routes[route_id], dropped=True, pending_calls=())
+    return replace(
+        session,
+        paused_routes={**session.paused_routes, route_id: paused},
+        waiting_routes=tuple(id for id in session.waiting_routes if id != route_id),
+    )
+
+
+def _without(routes: Mapping[str, PausedRoute], route_id: str) -> dict[str, PausedRoute]:
+    return {id: each for id, each in routes.items() if id != route_id}
+
+
 def _touch_metadata(session: SessionState, now: datetime) -> dict[str, Any]:
     return {**session.metadata, "last_updated_at": now}
 
@@ -248,8 +297,11 @@ def find_unfinished(session: SessionState, route_id: str) -> PausedRoute | None:
 
 
 def get_route_data(session: SessionState, route_id: str) -> Mapping[str, Any]:
-    """Return the known data of a route: the current one, a paused one, or the last completed one."""
+    """Return the known data of a route: the current one, a paused one, or its last completed pass."""
     unfinished, visits = find_unfinished(session, route_id), session.route_history
     if unfinished is not None:
         return unfinished.extracted
-    return session.extracted if session.current_route is None and visits and visits[-1].route_id == route_id else {}
+    if session.current_route is None and visits and visits[-1].route_id == route_id:
+        return session.extracted
+    completed = session.completed_routes.get(route_id)
+    return {} if completed is None else completed.extracted

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from tellback.agent import Agent
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE
+from tellback.agent.flow.interpretation import drop_condition
 from tellback.agent.flow.move import ToolRunResult, retry_condition
-from tellback.agent.flow.route_choice import drop_condition
 from tellback.agent.sessions.session import ToolRun
 from tellback.testing import Dialogue, says, understands
 from tests.unit.agent.flow.route_strategies import WAITS, FlowConversation
@@ -256,11 +256,11 @@ def test_forgets_clears_only_its_fields_and_keeps_newly_stated_values() -> None:
     assert conversation.session.extracted == {"to": "Oslo", "name": "Bo"}
 
 
-def test_a_loop_without_forgets_continues_with_the_known_data() -> None:
+def test_each_pass_of_a_loop_has_its_own_data() -> None:
     conversation = make_lap_conversation()
-    conversation.take_turn(to="Rome")
+    conversation.take_turn(to="Rome", name="Bo")
     conversation.take_turn(holds=[ANOTHER])
-    assert (conversation.state_title, conversation.session.extracted) == ("Another one?", {"to": "Rome"})
+    assert (conversation.state_title, conversation.session.extracted) == ("Ask where to", {"name": "Bo"})
 
 
 def test_a_counting_tool_continues_from_its_last_value_in_each_loop() -> None:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from tellback.agent.definitions.route import Route
-from tellback.agent.flow.route_choice import drop_condition
+from tellback.agent.flow.interpretation import drop_condition
 from tellback.errors import FlowError
 from tests.unit.agent.flow.route_strategies import FlowConversation
 

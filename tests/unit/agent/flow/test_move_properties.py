@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
-from tellback.agent.flow.move import Interpretation, MoveResult, ToolRunRequest
+from tellback.agent.flow.move import Interpretation, MoveResult, ToolRunRequest, is_at_its_end
 from tellback.agent.sessions.serialization import session_state_to_data
 from tellback.agent.sessions.session import PausedRoute, SessionState, create_session
 from tests.unit.agent.flow.route_strategies import (
@@ -79,7 +79,8 @@ def stated_values(data: Mapping[str, Any]) -> dict[str, Any]:
 def test_a_walk_is_bounded_and_runs_each_tool_at_most_once(seed: int) -> None:
     for played in play_turns(seed):
         result = played.result
-        assert len(result.walked) <= (0 if result.route is None else 2 * len(result.route.states) + 1)
+        states = sum(len(route.states) for route in played.routes.values())
+        assert len(result.walked) <= 3 * states + 3
         ids = [each.state.id for each in played.requests]
         assert len(set(ids)) == len(ids)
 
@@ -139,7 +140,9 @@ def test_a_state_without_its_required_data_is_not_entered(seed: int) -> None:
             assert played.decides or set(each.state.required_data) <= set(each.session.extracted), each.state
         previous, now = played.before.current_state, played.result.state
         if now is not None and now.kind == "chat" and (previous is None or previous.id != now.id):
-            assert set(now.required_data) <= set(played.result.session.extracted), now
+            # A state that asks again for one of its own fields may have entered with it.
+            required = set(now.required_data) - set(now.gather)
+            assert required <= set(played.result.session.extracted), now
 
 
 @many
@@ -152,7 +155,9 @@ def test_a_completed_route_is_not_entered_again_below_the_reenter_threshold(seed
     completed = False
     for played in play_turns(seed, scores=low):
         result, first = played.result, next(iter(played.routes.values()))
-        assert not completed or result.route is not first
+        assert not completed or result.choice.reopens or result.route is not first
+        if result.choice.reopens:
+            completed = False
         if result.ended and result.route is first:
             completed = True
             assert result.session.current_route is None
@@ -179,6 +184,8 @@ def test_a_paused_route_is_stored_and_restored_unchanged(seed: int) -> None:
     session = create_session("web-42")
     for turn in [build_entering_turn(first), *flows.turns(routes, scores=always(first))]:
         session = play(routes, session, turn)[0].session
+    if is_at_its_end(first, session):  # then it is completed, not paused
+        return
     paused = PausedRoute(session.extracted, session.current_state, session.progress, session.pending_calls)
     for turn in flows.turns(routes, scores=always(second)):
         interpretation = Interpretation(
@@ -191,10 +198,11 @@ def test_a_paused_route_is_stored_and_restored_unchanged(seed: int) -> None:
         assert session.paused_routes[first.id] == paused
     back, _ = play(routes, session, RandomTurn(Interpretation(scores={first.id: 100}), FAILING))
     assert back.route is first
-    by_tools = {name for run in paused.progress.runs.values() for name in run.changed_values}
+    replaced = [run for runs in paused.progress.replaced_runs.values() for run in runs]
+    by_tools = {name for run in (*paused.progress.runs.values(), *replaced) for name in run.changed_values}
     known = {name: value for name, value in stated_values(paused.extracted).items() if name not in by_tools}
     assert known.items() <= back.session.extracted.items()
-    assert set(back.session.paused_routes) == {second.id}
+    assert {*back.session.paused_routes, *back.session.completed_routes} == {second.id}
 
 
 @many
@@ -216,7 +224,10 @@ def test_stated_values_are_known_after_the_turn(seed: int) -> None:
     for played in play_turns(seed, FAILING):
         result = played.result
         if result.route is not None and not played.decides:
-            assert played.turn.interpretation.data.get(result.route.id, {}).items() <= result.session.extracted.items()
+            stated = dict(played.turn.interpretation.data.get(result.route.id, {}))
+            listed = {each.field for each in result.rejected}
+            known = result.session.extracted
+            assert all(known.get(name) == value or name in listed for name, value in stated.items())
 
 
 @many
@@ -278,14 +289,18 @@ def _arguments(route: Route, state: State, session: SessionState) -> dict[str, A
 
 @many
 @given(SEEDS)
-def test_a_tool_with_repeat_false_succeeds_once_in_a_route_without_loops(seed: int) -> None:
-    completed: list[str] = []
+def test_a_tool_with_repeat_false_succeeds_once_for_each_arguments_in_a_route_without_loops(seed: int) -> None:
+    completed: list[tuple[str, str]] = []
     for played in play_turns(seed, end=False, scores=lambda *_: None):
         route = played.result.route
         assert route is not None
         if _leads_back(route):
             return
-        completed += [state.id for state, run in played.result.tool_runs if not state.repeat and run.error is None]
+        completed += [
+            (state.id, repr(run.gathered_arguments))
+            for state, run in played.result.tool_runs
+            if not state.repeat and run.error is None
+        ]
         assert len(set(completed)) == len(completed)
 
 
@@ -321,5 +336,8 @@ def test_a_turn_without_values_loses_no_data(seed: int) -> None:
     for played in play_turns(seed, FAILING):
         session = played.result.session
         silent, _ = play(played.routes, session, RandomTurn(Interpretation(), FAILING))
+        # A new pass has its own data, and a completed route makes room for one that waits.
+        if silent.completed or any(step.action == "repeats" for step in silent.walked):
+            continue
         assert stated_values(silent.session.extracted) == stated_values(session.extracted)
         assert silent.session.paused_routes == session.paused_routes

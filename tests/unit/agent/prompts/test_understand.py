@@ -17,8 +17,8 @@ from tellback.agent.definitions.canned_responses import CannedResponse
 from tellback.agent.definitions.guidelines import Guideline, Term
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE
+from tellback.agent.flow.interpretation import drop_condition
 from tellback.agent.flow.move import Interpretation, retry_condition
-from tellback.agent.flow.route_choice import drop_condition
 from tellback.agent.prompts.understand import (
     Limits,
     Questions,

@@ -1,0 +1,770 @@
+"""`RouteWalk`: walk a route to the state that speaks next, and run the tools on the way.
+
+Pure code: a generator that yields each tool to run and receives the result. Every turn walks the route from its start
+with the current data, so a correction leads to the same state as if the user had stated the value first. A walk enters
+a state at most three times, so it always ends."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import END_ROUTE, State, Transition
+from tellback.agent.definitions.value_parser import InvalidValue
+from tellback.agent.flow.interpretation import Interpretation, RejectedValue, retract_condition, retry_condition
+from tellback.agent.flow.route_choice import NO_ROUTE_CHOICE, RouteChoice
+from tellback.agent.flow.route_data import (
+    apply_approved_arguments,
+    list_pass_fields,
+    merge_values,
+    reapply_tool_data,
+    undo_tool_data,
+)
+from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, enter_state, leave_route
+from tellback.errors import FlowError
+
+MAX_EARLIER_RUNS = 20
+"""The number of runs of earlier passes that a session keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRunRequest:
+    """A tool to run, with its arguments from the gathered data."""
+
+    state: State
+    arguments: Mapping[str, Any]
+    session: SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRunResult:
+    """The result of a state's tool. `value` is the return value; `data` and `context` are merged, and None removes a
+    field. With `pending` the tool has not run: it needs a person's approval."""
+
+    run: ToolRun
+    value: Any = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    pending: PendingCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WalkStep:
+    """One step of a walk: the action at a state ("skipped", "ran", "kept", "failed", "waits", "held", "repeats",
+    "speaks" or "ended"), and the reason."""
+
+    state_id: str
+    state: str
+    action: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveResult:
+    """The result of a move. `state` of `route` speaks next; with `ended` the route was completed and no state speaks.
+
+    `missing` are fields that the state still needs. `completed` are the routes that ended in this turn, and `queued`
+    those that wait until the current one ends. `went_back` is the reason why a state before the last one speaks.
+    `rejected` and `ignored` are what was not applied: values, and contradictory parts of the interpretation.
+
+    >>> from datetime import UTC, datetime
+    >>> from tellback.agent import Route, create_session
+    >>> from tellback.agent.flow.move import move
+    >>> schema = {"type": "object", "properties": {"to": {"type": "string"}, "day": {"type": "string"}}}
+    >>> route = Route("Book a flight", gather_schema=schema)
+    >>> ask = route.initial_state.transition_to(chat_state="Ask where to and when", gather=["to", "day"])
+    >>> understood = Interpretation(data={route.id: {"to": "Rome"}})
+    >>> try:
+    ...     next(move({route.id: route}, create_session(), understood, datetime.now(UTC)))
+    ... except StopIteration as end:
+    ...     result = end.value
+    >>> result.state.title, result.missing, result.session.extracted
+    ('Ask where to and when', ('day',), {'to': 'Rome'})
+    """
+
+    session: SessionState
+    route: Route | None = None
+    state: State | None = None
+    ended: bool = False
+    choice: RouteChoice = NO_ROUTE_CHOICE
+    walked: tuple[WalkStep, ...] = ()
+    tool_runs: tuple[tuple[State, ToolRun], ...] = ()
+    missing: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    completed: tuple[Route, ...] = ()
+    queued: tuple[Route, ...] = ()
+    went_back: str = ""
+    rejected: tuple[RejectedValue, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+MoveGenerator = Generator[ToolRunRequest, ToolRunResult, MoveResult]
+Verdict = tuple[str, str]
+"""The action at a state ("leave", "speak", "return" or "fail"), and the reason."""
+
+
+class RouteWalk:
+    """A walk through a route in one turn. `changed` are known values that the user corrected or took back meanwhile."""
+
+    def __init__(
+        self,
+        route: Route,
+        session: SessionState,
+        interpretation: Interpretation,
+        now: datetime,
+        *,
+        changed: Sequence[str] = (),
+        returns_to_route: bool = False,
+        after_decision: bool = False,
+    ) -> None:
+        self._route = route
+        self._session = session
+        self._interpretation = interpretation
+        self._now = now
+        self._changed = tuple(changed)
+        self._returns_to_route = returns_to_route
+        self._after_decision = after_decision
+        current = session.current_state
+        self._current_state = None if current is None else route.state(current.id)
+        self._old_path = session.progress.path
+        self._stated: Mapping[str, Any] = interpretation.data.get(route.id, {})
+        self._rejections: tuple[RejectedValue, ...] = ()
+        self._rejected = [
+            each.field for each in interpretation.rejected if each.explained and each.route_id in ("", route.id)
+        ]
+        self._passed_ids = {
+            id for id in session.progress.path if self._current_state is None or id != self._current_state.id
+        }
+        self._has_run_tool = False
+        self._has_looped = False
+        self._has_led_back = False
+        self._changed_choices: list[str] = []
+        self._back_reason = ""
+        self._return_target: State | None = None
+        self._missing_for_next: tuple[str, ...] = ()
+        self._visited: set[str] = set()
+        self._steps: list[WalkStep] = []
+        self._tool_runs: list[tuple[State, ToolRun]] = []
+
+    def walk(self) -> MoveGenerator:
+        """Apply the stated values, and walk to the state that speaks; yield the tools to run."""
+        state, verb, why = self._start()
+        while True:
+            if verb == "arrive":
+                verb, why = yield from self._arrive(state)
+            if verb == "speak":
+                return self._stop_at(state, why)
+            if verb == "return":
+                assert self._return_target is not None
+                return self._stop_at(self._return_target, why)
+            transition, reason = self._choose_transition(state, self._data, after_error=verb == "fail")
+            if transition is None:
+                return self._stop_at(state, why if verb == "fail" else reason)
+            target = transition.resolve_target()
+            if target is END_ROUTE and self._rejected:
+                return self._stop_at(state, f"{', '.join(self._rejected)} was rejected")
+            self._leave(state, transition)
+            if target is END_ROUTE:
+                return self._complete(state, reason)
+            assert isinstance(target, State)
+            if target.id in self._visited:
+                problem = self._go_back(state, target, transition, reason)
+                if problem:
+                    return self._stop_at(state, problem)
+            state, verb = target, "arrive"
+
+    def _start(self) -> tuple[State, str, str]:
+        """Return where the walk begins: at the start, or after a decision at the state that waited for it."""
+        if self._after_decision and self._current_state is not None:
+            self._visited |= self._passed_ids  # their answers stay valid
+            return self._current_state, "arrive", "a waiting call was decided"
+        self._apply_message()
+        data = undo_tool_data(self._route, self._session.progress.runs.values(), self._data, self._stated)
+        self._session = replace(self._session, extracted=data)
+        self._update_progress(path=())
+        start = self._route.initial_state
+        self._visited.add(start.id)
+        self._append_to_path(start)
+        return start, "leave", "the route begins"
+
+    def _apply_message(self) -> None:
+        """Merge the stated values: into a new pass if the message leads back to an earlier state."""
+        looping = self._find_looping_transition()
+        if looping is not None:
+            assert self._current_state is not None
+            target = looping.resolve_target()
+            assert isinstance(target, State)
+            self._has_looped = True
+            self._back_reason = _transition_reason(looping)
+            self._add_step(target, "repeats", self._back_reason)
+            used = {name: value for name, value in self._stated.items() if name in self._current_state.gather}
+            self._stated = {name: value for name, value in self._stated.items() if name not in used}
+            self._report_used(used, self._back_reason)
+            self._begin_pass(target, looping.forgets)
+        interpretation = replace(self._interpretation, data={self._route.id: self._stated})
+        data, changed, refused = merge_values(self._route, self._data, interpretation)
+        self._rejections += refused
+        self._rejected += [each.field for each in refused]
+        if data != self._data:
+            metadata = {**self._session.metadata, "last_updated_at": self._now}
+            self._session = replace(self._session, extracted=data, metadata=metadata)
+        self._changed = tuple(dict.fromkeys((*self._changed, *changed)))
+        self._missing_for_next = ()
+        self._reopen()
+        self._change_choices()
+        if not self._back_reason and (self._changed or self._stated):
+            self._back_reason = (
+                f"{', '.join(self._changed or self._stated)} was {'changed' if self._changed else 'stated'}"
+            )
+
+    def _find_looping_transition(self) -> Transition | None:
+        """Return the transition by which the message leads back to an earlier state, before its values are merged.
+
+        The values then belong to a new pass. A transition without a condition does not tell a new pass from a
+        correction, so it counts only if no known value changes.
+        """
+        state = self._current_state
+        if state is None or state.kind != "chat" or self._returns_to_route or not self._interpretation.user_spoke:
+            return None
+        fields = self._route.schema.fields
+        here = {name: self._stated[name] for name in state.gather if name in self._stated}
+        data = {**self._data, **here}
+        if any(fields[name].required and name not in data for name in state.gather):
+            return None
+        loops = [each for each in state.transitions if getattr(each.find_target(), "id", "") in self._old_path]
+        if not loops:
+            return None
+        try:
+            transition, _ = self._choose_transition(state, data, after_error=False)
+            merged, _ = self._choose_transition(state, {**data, **self._stated}, after_error=False)
+        except FlowError:  # the application's function needs values that are not known yet
+            return None
+        if transition not in loops or (transition is not merged and not isinstance(transition.condition, str)):
+            return None
+        if transition.condition is None:
+            forgotten = self._interpretation.forgotten.get(self._route.id, ())
+            changes = [name for name, value in self._stated.items() if name in data and data[name] != value]
+            if changes or forgotten or self._rejected or not (state.gather or self._is_answered()):
+                return None
+        return transition
+
+    def _begin_pass(self, target: State, forgets: Iterable[str] = (), *, asks_again: bool = False) -> None:
+        """Begin a new pass at an earlier state: the states from there on speak and run once more, with their own data.
+
+        With `asks_again` the fields of the target are cleared even if they are lists.
+        """
+        progress = self._session.progress
+        path = self._old_path if not self._visited else progress.path
+        index = path.index(target.id) if target.id in path else len(path)
+        ids = path[index:]
+        removed = set(ids)
+        states = [state for state in map(self._route.state, ids) if state is not None]
+        ended = [run for id, run in progress.runs.items() if id in removed and run.error is None]
+        ended += [run for id in ids for run in progress.replaced_runs.get(id, ())]
+        cleared = {*list_pass_fields(self._route, states), *forgets}
+        cleared -= set(target.required_data)
+        cleared |= set(target.gather) if asks_again else set()
+        if asks_again:
+            used = {name: value for name, value in self._stated.items() if name in cleared}
+            self._report_used(used, self._back_reason)
+        else:
+            cleared -= set(self._stated)
+        gathered = [name for state in states for name in state.gather]
+        self._session = replace(
+            self._session, extracted={name: value for name, value in self._data.items() if name not in cleared}
+        )
+        self._visited -= removed
+        self._passed_ids -= removed
+        self._update_progress(
+            path=path[:index],
+            spoken=tuple(id for id in progress.spoken if id not in removed),
+            answered=tuple(id for id in progress.answered if id not in removed),
+            runs={id: run for id, run in progress.runs.items() if id not in removed},
+            choices={id: words for id, words in progress.choices.items() if id not in removed},
+            replaced_runs={id: runs for id, runs in progress.replaced_runs.items() if id not in removed},
+            held=tuple(id for id in progress.held if id not in removed),
+            forgotten=tuple(dict.fromkeys((*progress.forgotten, *sorted(cleared & set(self._route.gatherable))))),
+            asked_again=tuple(name for name in gathered if name in self._data and name not in self._stated),
+            earlier_runs=(*progress.earlier_runs, *(() if asks_again else ended))[-MAX_EARLIER_RUNS:],
+        )
+
+    def _report_used(self, values: Mapping[str, Any], reason: str) -> None:
+        """List the values of the message that only led back to an earlier state, and are not stored."""
+        self._rejections += tuple(
+            RejectedValue(
+                name, value, f"it was used, and is asked for again: {reason}", self._route.id, explained=False
+            )
+            for name, value in self._route.schema.plain(values).items()
+        )
+
+    def _reopen(self) -> None:
+        """Let the states ask again for the fields that the user took back."""
+        progress = self._session.progress
+        taken_back = {name for name in self._changed if name not in self._data}
+        spoken, asked_again = progress.spoken, progress.asked_again
+        if taken_back:
+            asking_ids = {state.id for state in self._route.states if taken_back & set(state.gather)}
+            spoken = tuple(id for id in spoken if id not in asking_ids)
+        if asked_again:
+            asked_again = tuple(name for name in asked_again if name not in self._stated and name in self._data)
+        names = dict.fromkeys((*progress.forgotten, *self._interpretation.forgotten.get(self._route.id, ())))
+        forgotten = tuple(name for name in names if name not in self._data)
+        if (spoken, asked_again, forgotten) != (progress.spoken, progress.asked_again, progress.forgotten):
+            self._update_progress(spoken=spoken, asked_again=asked_again, forgotten=forgotten)
+
+    def _change_choices(self) -> None:
+        """Change a branch that was chosen earlier, if the message says so."""
+        true = self._interpretation.true_conditions
+        if not true or self._current_state is None:
+            return
+        choices = dict(self._session.progress.choices)
+        ahead = {
+            each.condition
+            for state in self._route.states
+            if state.id not in self._passed_ids
+            for each in state.transitions
+            if isinstance(each.condition, str)
+        }
+        for id in self._old_path:
+            state = self._route.state(id)
+            if state is None or id not in self._passed_ids:
+                continue
+            chosen = choices.get(id)
+            words = [each.condition for each in state.transitions if isinstance(each.condition, str)]
+            wanted = next((text for text in words if text in true and text != chosen and text not in ahead), None)
+            if wanted is not None:
+                choices[id] = wanted
+                self._changed_choices.append(wanted)
+            elif chosen is not None and retract_condition(chosen) in true:
+                del choices[id]
+                self._changed_choices.append(retract_condition(chosen))
+        if self._changed_choices:
+            self._update_progress(choices=choices)
+            self._back_reason = f"the user changed a choice: {'; '.join(self._changed_choices)}"
+
+    def _arrive(self, state: State) -> Generator[ToolRunRequest, ToolRunResult, Verdict]:
+        self._visited.add(state.id)
+        if state.skip_if is not None and not self._after_decision and self._evaluate(state, "skip_if", state.skip_if):
+            if state.kind != "tool":  # a skipped tool state drops out of the path
+                self._append_to_path(state)
+            self._add_step(state, "skipped", "skip_if is true")
+            return "leave", ""
+        self._append_to_path(state)
+        if state.kind == "tool":
+            return (yield from self._run_tool(state))
+        missing = self._missing_fields(state)
+        if state is self._current_state and not self._has_looped:
+            return self._judge_answer(state, missing)
+        if missing:
+            return "speak", f"asks for {', '.join(missing)}"
+        if state.gather:
+            self._add_step(state, "skipped", f"{', '.join(state.gather)} is known")
+            return "leave", ""
+        if state.id in self._session.progress.answered:
+            self._add_step(state, "skipped", "it was answered before")
+            return "leave", ""
+        return "speak", "it is next"
+
+    def _judge_answer(self, state: State, missing: Sequence[str]) -> Verdict:
+        """Whether the user's message answers the state that spoke last."""
+        if missing:
+            return "speak", f"still needs {', '.join(missing)}"
+        if not self._interpretation.user_spoke:
+            return "speak", "the user has not answered it"
+        if state.gather:
+            return "leave", "it was answered"
+        if self._rejected:
+            return "speak", f"{', '.join(self._rejected)} was rejected"
+        if self._returns_to_route:
+            return "speak", "the route is resumed"
+        if self._has_run_tool:
+            return "speak", "a tool ran again before it"
+        if self._changed_choices:
+            return "speak", self._back_reason
+        if self._changed and not any(self._leads_to_chat(transition) for transition in state.transitions):
+            return "speak", f"{', '.join(self._changed)} was corrected"
+        if not self._is_answered() and not any(self._is_chosen(transition) for transition in state.transitions):
+            return "speak", "the message does not answer it"
+        return "leave", "it was answered"
+
+    def _is_answered(self) -> bool:
+        """Whether the message answers a state without fields."""
+        return self._interpretation.answered is not False
+
+    def _is_chosen(self, transition: Transition) -> bool:
+        """Whether the message chose this transition in words."""
+        return transition.condition in self._interpretation.true_conditions
+
+    def _leads_to_chat(self, transition: Transition) -> bool:
+        """Whether the message chose this transition in words, and its target is a state that speaks."""
+        target = transition.resolve_target()
+        return self._is_chosen(transition) and isinstance(target, State) and target.kind == "chat"
+
+    def _run_tool(self, state: State) -> Generator[ToolRunRequest, ToolRunResult, Verdict]:
+        pending = self._find_pending_call(state)
+        gathered = self._build_arguments(state)
+        after_decision, self._after_decision = self._after_decision and pending is not None, False
+        if not after_decision:
+            verdict = self._judge_tool(state, gathered, pending)
+            if verdict is not None:
+                return verdict
+        arguments = pending.call.input if after_decision and pending is not None else gathered
+        result = yield ToolRunRequest(state, arguments, self._session)
+        # The states after this tool speak about its new result.
+        self._has_run_tool = True
+        self._forget_later_answers()
+        if result.pending is not None:
+            self._session = replace(self._session, pending_calls=(result.pending,))
+            self._add_step(state, "waits", "its call needs approval")
+            return "speak", "its call waits for approval"
+        self._session = replace(self._session, pending_calls=())
+        if after_decision:
+            approved = apply_approved_arguments(state, arguments, result.run.arguments, self._data)
+            self._session = replace(self._session, extracted=approved)
+            source = self._build_arguments(state)
+        else:
+            source = dict(result.run.arguments)  # an interrupted turn may have run it with other arguments
+        run = result.run if result.run.error is not None else self._apply_tool_data(state, result)
+        run = replace(run, gathered_arguments=source)
+        self._tool_runs.append((state, run))
+        self._add_step(state, "ran" if run.error is None else "failed", run.error or "the route reached this state")
+        if run.error is None and not state.repeat and source != gathered and not after_decision:
+            return self._hold(state, run)
+        held = tuple(id for id in self._session.progress.held if id != state.id)
+        self._update_progress(runs={**self._session.progress.runs, state.id: run}, held=held)
+        if run.error is not None:
+            self._back_reason = self._back_reason or f"{run.tool} failed"
+        return ("leave", "") if run.error is None else ("fail", f"{run.tool} failed")
+
+    def _judge_tool(self, state: State, gathered: Mapping[str, Any], pending: PendingCall | None) -> Verdict | None:
+        """Return the verdict if the tool must not run now, else None."""
+        if pending is not None and pending.call.input == gathered:
+            return "speak", "its call waits for approval"
+        this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
+        progress = self._session.progress
+        run = this_turn or progress.runs.get(state.id) or self._restore_replaced_run(state, gathered)
+        wants_again = retry_condition(state) in self._interpretation.true_conditions
+        if run is not None:
+            acted = not state.repeat and (run.error is None or run.has_acted)
+            if run.gathered_arguments == gathered or this_turn is not None:
+                if run.error is None:
+                    return self._keep(state, run)
+                if not wants_again or acted or this_turn is not None:
+                    return "fail", run.error
+            elif acted and not self._was_confirmed_now(state):
+                return self._hold(state, run)
+            elif acted:
+                self._replace_run(state, run)
+        elif state.id in progress.held and not wants_again:
+            return "speak", f"{state.title} was done with other values"
+        if self._rejected:
+            return "speak", f"{', '.join(self._rejected)} was rejected"
+        return self._judge_consent(state)
+
+    def _judge_consent(self, state: State) -> Verdict | None:
+        """A message that only asks questions, and states no value, starts no tool that the user has not seen coming."""
+        current = self._current_state
+        if current is None or not self._interpretation.only_asks or self._stated:
+            return None
+        if state.repeat and (self._interpretation.answered or any(map(self._is_chosen, current.transitions))):
+            return None
+        if current.kind != "chat" or current.id not in self._session.progress.path:
+            return None
+        self._return_to(current)
+        return "return", f"a question does not start {state.title}"
+
+    def _keep(self, state: State, run: ToolRun) -> Verdict:
+        """Use an earlier run again."""
+        data = reapply_tool_data(self._route, run, self._data, self._stated)
+        self._session = replace(self._session, extracted=data)
+        self._add_step(state, "kept", "it ran with the same arguments")
+        return "leave", ""
+
+    def _restore_replaced_run(self, state: State, gathered: Mapping[str, Any]) -> ToolRun | None:
+        """Return the replaced run with these arguments, and make it the state's run again."""
+        progress = self._session.progress
+        replaced = progress.replaced_runs.get(state.id, ())
+        found = next((run for run in replaced if run.gathered_arguments == gathered), None)
+        if found is None:
+            return None
+        others = tuple(run for run in replaced if run is not found)
+        self._update_progress(
+            runs={**progress.runs, state.id: found},
+            replaced_runs={**progress.replaced_runs, state.id: others},
+            held=tuple(id for id in progress.held if id != state.id),
+        )
+        return found
+
+    def _replace_run(self, state: State, run: ToolRun) -> None:
+        """Store that a run was done with values that have changed since."""
+        progress = self._session.progress
+        replaced = (*progress.replaced_runs.get(state.id, ()), run)
+        self._update_progress(
+            runs={id: each for id, each in progress.runs.items() if id != state.id},
+            replaced_runs={**progress.replaced_runs, state.id: replaced},
+        )
+
+    def _hold(self, state: State, run: ToolRun) -> Verdict:
+        """Return to the confirmation before a tool that has acted with other values; without one, ask at the tool."""
+        self._replace_run(state, run)
+        if self._restore_replaced_run(state, self._build_arguments(state)) is not None:  # changed back
+            return self._keep(state, self._session.progress.runs[state.id])
+        reason = f"{state.title} was done with other values"
+        self._back_reason = self._back_reason or reason
+        self._add_step(state, "held", reason)
+        confirmation = self._find_confirmation(state)
+        if confirmation is None:
+            self._update_progress(held=(*self._session.progress.held, state.id))
+            return "speak", reason
+        self._return_to(confirmation)
+        return "return", reason
+
+    def _find_confirmation(self, state: State) -> State | None:
+        """Return the chat state without fields that was answered right before a tool, if there is one."""
+        progress = self._session.progress
+        for id in reversed(progress.path[: progress.path.index(state.id)]):
+            passed = self._route.state(id)
+            if passed is not None and passed.kind == "chat" and id in progress.spoken:
+                return None if passed.gather else passed
+        return None
+
+    def _was_confirmed_now(self, state: State) -> bool:
+        """Whether the message answers the confirmation before this tool."""
+        confirmation = self._find_confirmation(state)
+        return confirmation is not None and confirmation is self._current_state and not self._has_looped
+
+    def _return_to(self, state: State) -> None:
+        """Return to a state of this walk, which speaks again."""
+        progress = self._session.progress
+        path = progress.path[: progress.path.index(state.id) + 1]
+        left = {*progress.path[len(path) :], state.id}
+        self._update_progress(
+            path=path,
+            answered=tuple(id for id in progress.answered if id not in left),
+            choices={id: words for id, words in progress.choices.items() if id not in left},
+        )
+        self._return_target = state
+
+    def _forget_later_answers(self) -> None:
+        """Forget the answers to states after a tool that ran, and the confirmed actions there."""
+        progress = self._session.progress
+        answered = tuple(id for id in progress.answered if id in self._visited)
+        if answered == progress.answered:
+            return
+        self._update_progress(answered=answered)
+        for id, run in progress.runs.items():
+            later = self._route.state(id)
+            acted = later is not None and not later.repeat and (run.error is None or run.has_acted)
+            if later is not None and acted and id not in self._visited:
+                self._replace_run(later, run)
+
+    def _apply_tool_data(self, state: State, result: ToolRunResult) -> ToolRun:
+        """Merge a tool's values into the data. If a value does not fit, return a failed run with `has_acted`."""
+        values = dict(result.data)
+        if state.save_as is not None:
+            values.setdefault(state.save_as, result.value)
+        schema, data = self._route.schema, dict(self._data)
+        for name, value in values.items():
+            if value is None:
+                data.pop(name, None)
+                continue
+            try:
+                data[name] = schema.check(name, value)
+            except InvalidValue as problem:
+                error = f"{result.run.tool} returned a value that does not fit: {name}: {problem}"
+                return replace(result.run, error=error, has_acted=True)
+        previous = schema.plain({name: self._data[name] for name in values if name in self._data})
+        changed = schema.plain({name: data.get(name) for name in values})
+        self._session = replace(self._session, extracted=data, context={**self._session.context, **result.context})
+        return replace(result.run, changed_values=changed, previous_values=previous)
+
+    def _choose_transition(
+        self, state: State, data: Mapping[str, Any], *, after_error: bool
+    ) -> tuple[Transition | None, str]:
+        """Return the transition to take and the reason, or None and the reason why none applies."""
+        unconditional: list[Transition] = []
+        blocked: list[str] = []
+        for transition in state.transitions:
+            if transition.on_error != after_error:
+                continue
+            if transition.condition is not None and not self._condition_holds(transition, data):
+                continue
+            target = transition.resolve_target()
+            missing = [name for name in target.required_data if name not in data] if isinstance(target, State) else []
+            if missing:
+                blocked += missing
+            elif transition.condition is None:
+                unconditional.append(transition)
+            else:
+                return transition, _transition_reason(transition)
+        if unconditional:
+            return self._choose_unconditional(unconditional), "it is next"
+        self._missing_for_next = tuple(dict.fromkeys(blocked))
+        if blocked:
+            return None, f"the next state needs {', '.join(self._missing_for_next)}"
+        return None, "it has no transitions" if not state.transitions else "no transition's condition is true"
+
+    def _choose_unconditional(self, transitions: Sequence[Transition]) -> Transition:
+        """Return the transition taken before, or the first one whose target has something to do."""
+        if len(transitions) > 1:
+            for transition in transitions:
+                target = transition.resolve_target()
+                if not isinstance(target, State) or target.id in self._old_path:
+                    return transition
+            for transition in transitions:
+                target = transition.resolve_target()
+                if isinstance(target, State) and not self._is_skipped(target):
+                    return transition
+        return transitions[0]
+
+    def _is_skipped(self, state: State) -> bool:
+        if state.skip_if is not None and self._evaluate(state, "skip_if", state.skip_if):
+            return True
+        return bool(state.gather) and not self._missing_fields(state)
+
+    def _condition_holds(self, transition: Transition, data: Mapping[str, Any]) -> bool:
+        if isinstance(transition.condition, str):
+            if transition.source.id in self._passed_ids:  # chosen earlier; the message is about the current state
+                return self._session.progress.choices.get(transition.source.id) == transition.condition
+            return transition.condition in self._interpretation.true_conditions
+        assert transition.condition is not None
+        return self._evaluate(transition.source, "a condition", transition.condition, data)
+
+    def _evaluate(self, state: State, what: str, function: Any, data: Mapping[str, Any] | None = None) -> bool:
+        try:
+            answer = function(MappingProxyType(dict(self._data if data is None else data)))
+        except Exception as error:
+            raise FlowError(state.place, f"{what} raised {type(error).__name__}: {error}") from error
+        if inspect.isawaitable(answer):
+            raise FlowError(state.place, f"{what} is async: pass a synchronous function.")
+        return bool(answer)
+
+    def _build_arguments(self, state: State) -> dict[str, Any]:
+        """Return the tool's arguments as JSON values."""
+        assert state.tool is not None
+        data = self._data
+        if callable(state.arguments):
+            try:
+                arguments: Mapping[str, Any] = dict(state.arguments(MappingProxyType(dict(data))))
+            except Exception as error:
+                raise FlowError(state.place, f"arguments raised {type(error).__name__}: {error}") from error
+        elif state.arguments is not None:
+            arguments = {name: data[field] for name, field in state.arguments.items() if field in data}
+        else:
+            arguments = {name: data[name] for name in state.tool.parameters.get("properties", {}) if name in data}
+        return self._route.schema.plain(arguments)
+
+    def _missing_fields(self, state: State) -> tuple[str, ...]:
+        """Return the fields to ask for: required ones, optional ones not asked for yet, and rejected ones."""
+        progress = self._session.progress
+        has_spoken = state.id in progress.spoken
+        fields = self._route.schema.fields
+        return tuple(
+            name
+            for name in state.gather
+            if (name not in self._data and (fields[name].required or not has_spoken or name in self._rejected))
+            or name in progress.asked_again
+        )
+
+    def _find_pending_call(self, state: State) -> PendingCall | None:
+        return next((each for each in self._session.pending_calls if each.state_id == state.id), None)
+
+    @property
+    def _data(self) -> Mapping[str, Any]:
+        return self._session.extracted
+
+    def _update_progress(self, **changes: Any) -> None:
+        self._session = replace(self._session, progress=replace(self._session.progress, **changes))
+
+    def _append_to_path(self, state: State) -> None:
+        self._update_progress(path=(*(id for id in self._session.progress.path if id != state.id), state.id))
+
+    def _leave(self, state: State, transition: Transition) -> None:
+        """Store that the state was answered, and the chosen condition in words: later messages do not repeat it."""
+        progress = self._session.progress
+        choices = {id: words for id, words in progress.choices.items() if id != state.id}
+        if isinstance(transition.condition, str):
+            choices[state.id] = transition.condition
+        answered = progress.answered
+        if state.kind == "chat" and state.id in progress.spoken and state.id not in answered:
+            answered = (*answered, state.id)
+        self._update_progress(choices=choices, answered=answered)
+        forgotten = [name for name in transition.forgets if name not in self._stated]
+        if forgotten and state.id not in self._passed_ids:
+            data = {name: value for name, value in self._data.items() if name not in forgotten}
+            self._session = replace(self._session, extracted=data)
+
+    def _go_back(self, state: State, target: State, transition: Transition, reason: str) -> str:
+        """Begin a new pass at a state that this walk has passed. Return the problem if that is not allowed.
+
+        The state that the user just answered may lead back once, and a tool may lead back to a question once.
+        """
+        if state is self._current_state and state.kind == "chat" and not self._has_looped:
+            self._has_looped = True
+            self._back_reason = self._back_reason or reason
+            self._add_step(target, "repeats", reason)
+            self._begin_pass(target)
+            return ""
+        if state.kind == "tool" and target.kind == "chat" and not self._has_led_back:
+            self._has_led_back = self._has_looped = True
+            self._back_reason = f"{state.title} led back to it"
+            self._add_step(target, "repeats", self._back_reason)
+            self._begin_pass(target, transition.forgets, asks_again=True)
+            return ""
+        return f"{target.title!r} was already passed in this turn"
+
+    def _add_step(self, state: State, action: str, why: str) -> None:
+        # A repeated step is only reported if a tool has run in this turn.
+        if self._has_run_tool or state.id not in self._passed_ids or action not in ("skipped", "kept"):
+            self._steps.append(WalkStep(state.id, state.title, action, why))
+
+    def _stop_at(self, state: State, why: str) -> MoveResult:
+        self._add_step(state, "speaks", why)
+        missing = self._missing_fields(state) or tuple(
+            name for name in self._missing_for_next if name in self._route.gatherable
+        )
+        session, current = self._session, self._session.current_state
+        if current is None or current.id != state.id:
+            session = enter_state(session, state.id, state.title, at=self._now)
+        progress = session.progress
+        if state.id not in progress.spoken:
+            progress = replace(progress, spoken=(*progress.spoken, state.id))
+        progress = replace(progress, answered=tuple(id for id in progress.answered if id != state.id))
+        pending_calls = tuple(each for each in session.pending_calls if each.state_id == state.id)
+        session = replace(session, progress=progress, pending_calls=pending_calls)
+        return self._build_result(session, state=state, missing=missing, went_back=self._explain_return(state))
+
+    def _explain_return(self, state: State) -> str:
+        """Return the reason why a state before the last one speaks, or an empty string."""
+        current = self._current_state
+        if current is None or current is state or state.id not in self._old_path or current.id not in self._old_path:
+            return ""
+        if self._old_path.index(state.id) > self._old_path.index(current.id):
+            return ""
+        return self._back_reason or "the flow was changed"
+
+    def _complete(self, state: State, why: str) -> MoveResult:
+        self._add_step(state, "ended", why)
+        return self._build_result(
+            leave_route(self._session, completed=True, at=self._now), ended=True, completed=(self._route,)
+        )
+
+    def _build_result(self, session: SessionState, **more: Any) -> MoveResult:
+        return MoveResult(
+            session,
+            self._route,
+            walked=tuple(self._steps),
+            tool_runs=tuple(self._tool_runs),
+            changed=self._changed,
+            rejected=self._rejections,
+            **more,
+        )
+
+
+def _transition_reason(transition: Transition) -> str:
+    return f"{transition.condition!r} is true" if isinstance(transition.condition, str) else "its condition is true"
