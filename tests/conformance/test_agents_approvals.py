@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tellback import Approval, ChatUsage, Tellback, TellbackError, ToolCall, User, message_text, request, telemetry
+from tellback import Approval, ChatUsage, Tellback, TellbackError, ToolCall, User, request, telemetry
 from tellback.agent import Agent, Response, create_session, session_state_to_data
 from tellback.agent.definitions.guidelines import GuidelineFields
 from tellback.chat.history import is_valid_history
@@ -23,6 +23,7 @@ from tests.support.travel_agents import (
     FULL_REQUEST,
     Respond,
     TripSetup,
+    last_text,
     make_pay_tool,
     read_messages,
     read_texts,
@@ -54,7 +55,7 @@ async def test_a_state_call_can_be_approved_in_another_process(tb: Tellback, may
     done = await ask(there.agent, session=round_trip(paused.session), approvals={id: True})
     assert (done.message, done.pending, there.searched) == ("The night train?", (), [("Rome", 2)])
     assert done.conversation_id == paused.conversation_id
-    assert "the night train to Rome" in there.system_prompts[0]
+    assert "the night train to Rome" in there.prompts[0]
     with pytest.raises(TellbackError, match=id):
         await ask(there.agent, session=done.session, approvals={id: True})
     assert there.searched == [("Rome", 2)]
@@ -77,7 +78,7 @@ async def test_the_note_of_a_decision_is_only_visible_to_the_model(url: str) -> 
         ]
         assert (note.role, "search was denied (too dear for us)" in note.text) == ("user", True)
         assert note.text in sent_texts(setup.model)[-1]
-        assert "too dear for us" in setup.system_prompts[-1]
+        assert "too dear for us" in setup.prompts[-1]
         await maya.conversations.close(str(response.conversation_id))
         await tb.jobs.drain(timeout=30)
         [space] = await maya.memory.list_spaces()
@@ -104,7 +105,7 @@ async def test_a_model_call_can_be_approved_in_another_process(url: str, tb: Tel
         assert (response.message, response.pending, paid, there.searched) == ("Paid.", (), [5], [])
         assert response.conversation_id == paused.conversation_id
         assert (response.route, response.state) == (paused.route, paused.state)
-        assert "Offer what was found" in there.system_prompts[0]
+        assert "Offer what was found" in there.prompts[0]
         with pytest.raises(AlreadyDecidedError):
             await ask(there.agent, session=response.session, approvals={"c1": True})
         found = await read_messages(there_tb.user("maya"), response.conversation_id)
@@ -273,7 +274,7 @@ async def test_a_repeated_message_of_an_interrupted_turn_is_understood(maya: Use
 
 
 async def test_turns_of_two_processes_run_one_after_another(tb: Tellback, maya: User) -> None:
-    echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
+    echo = FunctionModel(lambda request: f"re: {last_text(request)}")
     agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Tellback(tb.store).user("maya"))]
     session = create_session("web")
     responses = await asyncio.gather(*(agent.respond(f"from {n}", session) for n, agent in enumerate(agents)))
@@ -301,7 +302,7 @@ async def test_equal_users_and_sessions_of_two_tenants_are_isolated(tb: Tellback
 
 
 async def test_sessions_of_different_tenants_run_concurrently(tb: Tellback) -> None:
-    echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
+    echo = FunctionModel(lambda request: f"re: {last_text(request)}")
     agent = Agent("Wanda", model=echo, memory=tb)
     users = [tb.user("maya", tenant_id=name) for name in ("acme", "globex", "initech")]
     responses = await asyncio.gather(
@@ -324,7 +325,7 @@ async def test_a_failed_turn_leaks_no_data_to_another_user(tb: Tellback, tenants
     with pytest.raises(ProviderOverloadedError):
         await agent.respond("What did I order?", create_session("web"), user=first_user, extras={"who": "maya"})
     response = await agent.respond("What did I order?", create_session("web"), user=second_user, extras={"who": "omar"})
-    assert "ordered by omar" in str(model.requests[-1].system)
+    assert "ordered by omar" in model.requests[-1].instructions
     assert "maya" not in repr(response)
 
 
@@ -354,7 +355,7 @@ async def test_an_agents_data_is_exported_and_erased(url: str) -> None:
         setup.script(setup.understands_trip(), "Hello!")
         new_response = await setup.agent.respond("Hi")
         assert (new_response.atoms_used, new_response.problems) == ((), ())
-        assert FULL_REQUEST not in setup.system_prompts[-1]
+        assert FULL_REQUEST not in setup.prompts[-1]
 
 
 @pytest.fixture

@@ -159,10 +159,10 @@ async def test_recalled_memories_are_in_the_reply_prompt(maya: User) -> None:
     setup = TripSetup(maya, memory_options={"space": "travel", "recall": {"recall_limit": 3}})
     setup.script(setup.understands_trip(), "Where to?")
     response = await setup.agent.respond("How should I travel: by train or by plane?")
-    assert "Maya only travels by train." not in setup.system_prompts[0]
-    assert "Maya only travels by train." in setup.system_prompts[1]
+    assert "Maya only travels by train." not in setup.prompts[0]
+    assert "Maya only travels by train." in setup.prompts[1]
     assert [each.id for each in response.atoms_used] == [atom.id]
-    assert response.trace.prompts == tuple(setup.system_prompts)
+    assert response.trace.prompts == tuple(setup.prompts)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ async def test_verbatim_memories_are_recalled_in_the_next_conversation(url: str,
         setup.script(setup.understands_trip(), "By train, then.")
         later = await ask(setup.agent, "Am I afraid of flying?")
     assert any("afraid of flying" in atom.text for atom in later.atoms_used)
-    assert "To Rome, but I am afraid of flying." in setup.system_prompts[-1]
+    assert "To Rome, but I am afraid of flying." in setup.prompts[-1]
     assert later.atoms_used[0].source_conversation_id == first.conversation_id != later.conversation_id
 
 
@@ -292,7 +292,7 @@ async def test_mcp_tools_can_be_called_by_the_model_and_by_states(maya: User) ->
         model._script += [understands(city="Lisbon"), calls("add", x=20, y=1), "It is 21 degrees."]
         response = await agent.respond("The weather in Lisbon?")
     assert [(call.name, call.is_error) for call in response.tool_calls] == [("weather", False), ("add", False)]
-    assert '"celsius"' in str(model.requests[1].system)
+    assert '"celsius"' in model.requests[1].instructions
     assert response.message == "It is 21 degrees."
 
 

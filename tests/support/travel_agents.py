@@ -12,7 +12,9 @@ from pydantic import BaseModel, Field
 
 from tellback import User, message_text, tool
 from tellback.agent import END_ROUTE, Agent, Response, Route, SessionState, session_data_to_state, session_state_to_data
+from tellback.chat.model import ChatRequest
 from tellback.testing import ScriptedModel, understands
+from tellback.types import remove_instructions
 from tellback.types.conversations import StoredMessage
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -87,8 +89,8 @@ class TripSetup:
         return understands(self.book, **stated)
 
     @property
-    def system_prompts(self) -> list[str]:
-        return [str(request.system) for request in self.model.requests]
+    def prompts(self) -> list[str]:
+        return ["\n\n".join(filter(None, (each.system, each.instructions))) for each in self.model.requests]
 
 
 def script_full_trip(setup: TripSetup, answer: Any = "The night train?") -> None:
@@ -121,8 +123,13 @@ async def read_texts(user: User, id: str | None, **options: Any) -> list[str]:
 
 
 def sent_texts(model: ScriptedModel, number: int = -1) -> list[str]:
-    """Return the message texts of a request."""
-    return [message_text(message) for message in model.requests[number].messages]
+    """Return the texts of the conversation in a request."""
+    return [message_text(message) for message in remove_instructions(model.requests[number].messages)]
+
+
+def last_text(request: ChatRequest) -> str:
+    """Return the newest message of the conversation in a request."""
+    return message_text(remove_instructions(request.messages)[-1])
 
 
 async def respond_streaming(agent: Agent, *arguments: Any, **options: Any) -> Response:

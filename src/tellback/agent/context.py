@@ -85,6 +85,19 @@ def context_values(context: Any) -> dict[str, Any]:
     return values
 
 
+def split_context(source: Any, session: SessionState, context: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the plain values of a turn's context: those of the agent and the session, which usually stay the same, and
+    those of this turn, which a function, a hook or an override returned.
+    """
+    values = context_values(context)
+    lasting = {**({} if _is_function(source) else context_values(source)), **context_values(session.context)}
+    is_lasting = {name: name in lasting and lasting[name] == value for name, value in values.items()}
+    return (
+        {name: value for name, value in values.items() if is_lasting[name]},
+        {name: value for name, value in values.items() if not is_lasting[name]},
+    )
+
+
 def _is_function(value: Any) -> bool:
     return inspect.isroutine(value) or isinstance(value, functools.partial)
 

@@ -59,15 +59,16 @@ class StateInfo:
 class ModelCall:
     """One model call: its purpose ("understand", "choose" or "reply"), its prompt, and its token usage.
 
-    `replies` counts the model's replies: more than one if it called tools.
+    `replies` counts the model's replies: more than one if it called tools. `instructions` are those for this turn only;
+    they end the newest user message of `messages`.
 
     >>> import asyncio
     >>> from tellback.agent import Agent
     >>> from tellback.testing import ScriptedModel, says
     >>> agent = Agent("Wanda", goal="Book flights", model=ScriptedModel([says("Where to?")]))
     >>> [call] = asyncio.run(agent.respond("Hi!")).trace.calls
-    >>> call.purpose, call.text, "Book flights" in call.system
-    ('reply', 'Where to?', True)
+    >>> call.purpose, call.text, "Book flights" in call.system, "# Now" in call.instructions
+    ('reply', 'Where to?', True, True)
     """
 
     purpose: str
@@ -76,6 +77,7 @@ class ModelCall:
     text: str = field(default="", repr=False)
     usage: ChatUsage = field(default_factory=ChatUsage)
     replies: int = 1
+    instructions: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,8 @@ class Trace:
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The system prompts of the calls."""
-        return tuple(call.system or "" for call in self.calls)
+        """The prompts of the calls: the system prompt of each, followed by the instructions for this turn."""
+        return tuple("\n\n".join(filter(None, (call.system, call.instructions))) for call in self.calls)
 
     @property
     def model_calls(self) -> int:

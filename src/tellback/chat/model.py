@@ -20,6 +20,7 @@ from tellback.types import (
     ToolUseInputDelta,
     ToolUseStart,
     as_message,
+    find_instructions,
     user_message,
 )
 from tellback.types.jsontext import parse_arguments
@@ -119,6 +120,11 @@ class ChatRequest:
     max_output_tokens: int | None = None
     output_schema: Mapping[str, Any] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def instructions(self) -> str:
+        """The instructions for this request at the end of the newest user message, which an agent adds; else ''."""
+        return find_instructions(self.messages)
 
 
 @runtime_checkable

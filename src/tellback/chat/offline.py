@@ -10,7 +10,15 @@ from tellback import request as bound
 from tellback.chat.model import ChatRequest, ModelBase
 from tellback.chat.registry import BuiltinProvider, FoundModel, Provider
 from tellback.errors import ConfigurationError
-from tellback.types import ChatReply, ChatUsage, Message, ReplyDelta, message_text, reply_deltas
+from tellback.types import (
+    ChatReply,
+    ChatUsage,
+    Message,
+    ReplyDelta,
+    message_text,
+    remove_instructions,
+    reply_deltas,
+)
 from tellback.types.memory import TURN_CATEGORY
 
 if TYPE_CHECKING:
@@ -123,7 +131,7 @@ PROVIDER = BuiltinProvider(
 def _build_reply(request: ChatRequest) -> ChatReply:
     if request.output_schema is not None:
         raise ConfigurationError(f"No model is set up, and the offline model does not support schemas. {SETUP_HINT}")
-    user_messages = [message for message in request.messages if message.role == "user"]
+    user_messages = [message for message in remove_instructions(request.messages) if message.role == "user"]
     text = message_text(user_messages[-1]) if user_messages else ""
     is_question = any(mark in text for mark in _QUESTION_MARKS) or not _is_statement(text)
     hits = _select_hits(is_question)

@@ -83,7 +83,7 @@ class FlowModel(FunctionModel):
             return answers(self._understand(understanding, message_text(request.messages[0])))
         if request.output_schema is not None:
             return answers({"answer": request.output_schema["properties"]["answer"]["enum"][0]})
-        return says(_compose_reply(request.system or ""))
+        return says(_compose_reply(request.instructions))
 
     def _understand(self, understanding: UnderstandingRequest, prompt: str) -> dict[str, Any]:
         message = json.loads(search_group(_NEWEST_MESSAGE, prompt) or '""')
@@ -179,19 +179,19 @@ def _validate_word_lists(option: str, lists: Mapping[str, Sequence[str]] | None)
     return {name: tuple(words) for name, words in (lists or {}).items()}
 
 
-def _compose_reply(system: str) -> str:
-    """Return the reply that a prompt asks for, in the words of the prompt."""
-    wording = _WORDING.findall(system.rpartition("# Wording")[2]) if "# Wording" in system else []
+def _compose_reply(instructions: str) -> str:
+    """Return the reply that the instructions for a turn ask for, in their words."""
+    wording = _WORDING.findall(instructions.rpartition("# Wording")[2]) if "# Wording" in instructions else []
     if wording:
         return str(json.loads(wording[0]))
-    task = search_group(_TASK, system)
+    task = search_group(_TASK, instructions)
     if task is None:
-        matches = _OUTCOME.findall(system)
+        matches = _OUTCOME.findall(instructions)
         if not matches:
             return "How can I help?"
         waits, completed, failed = matches[-1]
         return f"{waits or completed or f'{failed} failed'}."
-    questions = ", ".join(f"{name}?" for name in _REQUESTED_FIELD.findall(system))
+    questions = ", ".join(f"{name}?" for name in _REQUESTED_FIELD.findall(instructions))
     return f"{task} ({questions})" if questions else task
 
 

@@ -17,6 +17,10 @@ from tellback.types.jsontext import parse_arguments
 PartKind = Literal["text", "image", "audio", "file", "tool-result"]
 Role = Literal["user", "assistant", "system", "tool"]
 
+INSTRUCTIONS = "instructions"
+"""The key in a part's `meta` that marks instructions of the application for one request. They end the newest user
+message and are not part of the conversation, so the next request does not contain them."""
+
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
@@ -108,6 +112,51 @@ def text_part(text: str) -> MessagePart:
     'text'
     """
     return MessagePart(kind="text", text=text)
+
+
+def instructions_part(text: str) -> MessagePart:
+    """Build a text part with instructions of the application that are valid for one request.
+
+    >>> find_instructions([user_message(["Hello", instructions_part("Be brief.")])])
+    'Be brief.'
+    """
+    return MessagePart(kind="text", text=text, meta={INSTRUCTIONS: True})
+
+
+def find_instructions(messages: Sequence[Message]) -> str:
+    """Return the instructions in a request's messages, or an empty string.
+
+    >>> find_instructions([user_message("Hello")])
+    ''
+    """
+    for message in reversed(messages):
+        for part in message.parts or ():
+            if is_instructions(part):
+                return part.text or ""
+    return ""
+
+
+def remove_instructions(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages of the conversation, without instructions for this request.
+
+    >>> remove_instructions([user_message(["Hello", instructions_part("Be brief.")])])[0].content
+    'Hello'
+    """
+    return [
+        user_message([part for part in message.parts if not is_instructions(part)])
+        if message.parts and any(map(is_instructions, message.parts))
+        else message
+        for message in messages
+    ]
+
+
+def is_instructions(part: MessagePart) -> bool:
+    """Whether a part contains instructions of the application.
+
+    >>> is_instructions(text_part("Hello"))
+    False
+    """
+    return part.meta is not None and INSTRUCTIONS in part.meta
 
 
 class MediaFields(TypedDict, total=False):

@@ -24,7 +24,7 @@ from tellback.chat.model import ChatRequest
 from tellback.errors import InvalidArgumentError, SessionConflictError, TurnConflictError
 from tellback.testing import FunctionModel, ScriptedModel, says, understands
 from tellback.tools import tool
-from tellback.types import message_text
+from tellback.types import message_text, remove_instructions
 from tests.unit.agent.travel_setup import make_travel_setup, respond, wait_for_event
 
 
@@ -39,7 +39,7 @@ class Gate:
     async def _answer(self, request: ChatRequest) -> str:
         self.started.set()
         await self.open.wait()
-        return f"You said {message_text(request.messages[-1])}"
+        return f"You said {message_text(remove_instructions(request.messages)[-1])}"
 
 
 async def test_two_turns_with_the_same_session_value_conflict() -> None:

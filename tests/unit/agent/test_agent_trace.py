@@ -7,7 +7,7 @@ from typing import Any
 from tellback.agent import Agent
 from tellback.testing import ScriptedModel, answers, calls, says, understands
 from tellback.types import ChatUsage
-from tests.unit.agent.travel_setup import make_travel_setup, model_requests, respond
+from tests.unit.agent.travel_setup import make_travel_setup, model_requests, prompt_of, respond
 
 FLIGHT: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
@@ -67,10 +67,13 @@ async def test_followed_guidelines_are_listed_with_their_condition() -> None:
     assert "guideline: Calm them. (the user is angry)" in str(response.trace)
 
 
-async def test_prompts_are_the_sent_system_prompts() -> None:
+async def test_prompts_are_the_sent_system_prompts_and_instructions() -> None:
     setup = make_travel_setup()
     response = await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where to?"))
-    assert response.trace.prompts == tuple(request.system for request in model_requests(setup.agent))
+    assert response.trace.prompts == tuple(map(prompt_of, model_requests(setup.agent)))
+    assert [call.instructions for call in response.trace.calls] == [
+        request.instructions for request in model_requests(setup.agent)
+    ]
     assert [call.text for call in response.trace.calls][1] == "Where to?"
     sent = [tuple(call.messages) for call in response.trace.calls]
     assert sent == [request.messages for request in model_requests(setup.agent)]

@@ -80,8 +80,13 @@ def model_requests(agent: Agent) -> list[ChatRequest]:
 
 
 def reply_prompt(agent: Agent) -> str:
-    """Return the system prompt of the last model call."""
-    return model_requests(agent)[-1].system or ""
+    """Return the prompt of the last model call: the system prompt and the instructions for the turn."""
+    return prompt_of(model_requests(agent)[-1])
+
+
+def prompt_of(request: ChatRequest) -> str:
+    """Return the system prompt of a request, followed by the instructions for the turn."""
+    return "\n\n".join(filter(None, (request.system, request.instructions)))
 
 
 def offered_tools(agent: Agent) -> set[str]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tellback.agent.context import context_values, resolve_context, update_context
+from tellback.agent.context import resolve_context, split_context, update_context
 from tellback.agent.definitions.guidelines import CompositionMode, GuidelineMatch
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.move import Interpretation, MoveGenerator, MoveResult, ToolRunRequest, ToolRunResult, move
 from tellback.agent.flow.route_choice import find_current_route
 from tellback.agent.prompts.reply import (
+    ReplyPrompt,
     build_fixed_reply,
     collect_canned_levels,
     match_guidelines,
@@ -57,7 +58,7 @@ from tellback.tools import Tool
 from tellback.tools.context import ToolContext, ToolHost, ToolUpdate
 from tellback.turns.chat import CHAT_CLOSE_AFTER
 from tellback.turns.request import NamespaceMemory, TurnLog, TurnPlanner, UserHandle
-from tellback.types import ChatReply, ChatUsage, Message, assistant_message, user_message
+from tellback.types import ChatReply, ChatUsage, Message, assistant_message, find_instructions, user_message
 from tellback.types.access import Scope
 from tellback.types.conversations import Identity, ToolInvocation, TurnProblem, TurnResult
 from tellback.types.ids import slug
@@ -114,7 +115,7 @@ class AgentTurn(TurnPlanner):
         self._problems: list[TurnProblem] = []
         self._is_replying = False
         self._memory_tools: Sequence[Tool] = ()
-        self._reply_request: tuple[str | None, Sequence[Message]] | None = None
+        self._reply_request: tuple[ReplyPrompt, Sequence[Message]] | None = None
 
     async def plan(
         self, options: ChatOptions, history: list[Message], log: TurnLog
@@ -146,8 +147,9 @@ class AgentTurn(TurnPlanner):
             messages = [user_message(OPENING_MESSAGE)]
         if self._agent.composition_mode is CompositionMode.CANNED_STRICT:
             return await self._canned_reply_options(options, messages), messages
-        options = self._reply_options(options)
-        self._reply_request = (options.system, tuple(messages))
+        options, prompt = self._reply_options(options)
+        messages = prompt.add_instructions(messages)
+        self._reply_request = (prompt, tuple(messages))
         return options, messages
 
     async def _recover_approved_calls(self) -> None:
@@ -231,7 +233,8 @@ class AgentTurn(TurnPlanner):
         check_budget(structured_options, messages, ())
         settings = {**call_settings(structured_options), "output_schema": schema}
         reply = await resolve_caller(structured_options).complete(CallRequest(tuple(messages), system, (), settings))
-        self._calls.append(ModelCall(purpose, system, tuple(messages), reply.text, reply.usage or ChatUsage()))
+        usage, instructions = reply.usage or ChatUsage(), find_instructions(messages)
+        self._calls.append(ModelCall(purpose, system, tuple(messages), reply.text, usage, instructions=instructions))
         return reply
 
     async def _move(self, *, after_decision: bool) -> None:
@@ -264,26 +267,27 @@ class AgentTurn(TurnPlanner):
             self._context = update_context(self._context, result.context)
         return result
 
-    def _render_reply_prompt(self, options: ChatOptions, wording: str) -> str:
-        interpretation, context = self._parsed_answer.interpretation, context_values(self._context)
+    def _render_reply_prompt(self, options: ChatOptions, **closing_sections: str) -> ReplyPrompt:
+        interpretation, moved = self._parsed_answer.interpretation, self._move_result
+        context = split_context(self._agent.context, self._session, self._context)
         return render_reply_prompt(
-            self._agent, self._move_result, interpretation, self._matches, context, wording, options.system
+            self._agent, moved, interpretation, self._matches, context, options.system, closing_sections
         )
 
-    def _reply_options(self, options: ChatOptions) -> ChatOptions:
+    def _reply_options(self, options: ChatOptions) -> tuple[ChatOptions, ReplyPrompt]:
         agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
         texts: list[str] = []
         if agent.composition_mode is not CompositionMode.FLUID:
             levels = collect_canned_levels(moved, agent)
             texts = render_applicable_canned(levels, moved.session.extracted, self._context, interpretation)
-        system = self._render_reply_prompt(options, render_wording(agent.composition_mode, texts))
+        prompt = self._render_reply_prompt(options, wording=render_wording(agent.composition_mode, texts))
         extra_tools = (*(options.tools or ()), *self._memory_tools)
         tools = (
             agent.all_tools(extra_tools)
             if self._resumes_reply
             else agent.tools_at(moved.route, self._matches, extra_tools)
         )
-        return replace(options, system=system, tools=tools or None)
+        return replace(options, system=prompt.system, tools=tools or None), prompt
 
     async def _canned_reply_options(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
         """Return options that make the reply exactly one canned response."""
@@ -303,18 +307,18 @@ class AgentTurn(TurnPlanner):
 
     async def _choose_canned_text(self, options: ChatOptions, texts: Sequence[str], messages: Sequence[Message]) -> str:
         answers_by_key = {f"r{number}": text for number, text in enumerate(texts, 1)}
-        prompt = self._render_reply_prompt(options, "")
         answer_lines = "\n".join(f"{key}: {dump_json_line(text)}" for key, text in answers_by_key.items())
-        system = f"{prompt}\n\n# Answers\n{CHOOSE_INSTRUCTION}\n{answer_lines}"
+        prompt = self._render_reply_prompt(options, answers=f"{CHOOSE_INSTRUCTION}\n{answer_lines}")
         schema = {
             "type": "object",
             "properties": {"answer": {"type": "string", "enum": list(answers_by_key)}},
             "required": ["answer"],
             "additionalProperties": False,
         }
-        prompt_messages = [user_message(render_message_prompt(Questions({}), self._session, messages, self._now()))]
+        conversation = user_message(render_message_prompt(Questions({}), self._session, messages, self._now()))
+        prompt_messages = prompt.add_instructions([conversation])
         return await self._ask_and_parse(
-            "choose", options, system, prompt_messages, schema, lambda text: parse_choice(text, answers_by_key)
+            "choose", options, prompt.system, prompt_messages, schema, lambda text: parse_choice(text, answers_by_key)
         )
 
     @property
@@ -371,8 +375,18 @@ class AgentTurn(TurnPlanner):
         """Build the response from the result of the reply."""
         moved = self._move_result
         if self._reply_request is not None:
-            system, messages = self._reply_request
-            self._calls.append(ModelCall("reply", system, messages, result.text, result.usage, result.model_calls))
+            prompt, messages = self._reply_request
+            self._calls.append(
+                ModelCall(
+                    "reply",
+                    prompt.system,
+                    messages,
+                    result.text,
+                    result.usage,
+                    result.model_calls,
+                    prompt.instructions,
+                )
+            )
         routes, interpretation = self._agent.routes_by_id, self._parsed_answer.interpretation
         trace = Trace(
             scores={routes[id].title: score for id, score in (interpretation.scores or {}).items()},

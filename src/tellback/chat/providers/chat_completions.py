@@ -167,9 +167,11 @@ def _encode_message(message: Message, dialect: OpenAIDialect) -> dict[str, Any]:
         return _encode_assistant(message, dialect)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": message_text(message)}
-    if message.role == "system" or not message.parts:
+    parts = message.parts or ()
+    is_plain = all(part.kind == "text" and "cache_control" not in (part.meta or {}) for part in parts)
+    if message.role == "system" or is_plain:  # some hosts accept only text as content
         return {"role": message.role, "content": message_text(message)}
-    return {"role": message.role, "content": [_encode_part(part, dialect) for part in message.parts]}
+    return {"role": message.role, "content": [_encode_part(part, dialect) for part in parts]}
 
 
 def _encode_assistant(message: Message, dialect: OpenAIDialect) -> dict[str, Any]:

@@ -292,7 +292,7 @@ async def test_an_agent_responds_and_remembers(tb: Tellback) -> None:
     assert result.conversation_id is not None
     stored = await tb.user("maya").conversations.messages(result.conversation_id)
     assert [each.text for each in stored] == ["To Rome", "How many?", "Two", "The night train?"]
-    for system in setup.system_prompts:
+    for system in setup.prompts:
         assert system not in second.text
 
 

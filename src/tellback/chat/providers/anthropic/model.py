@@ -41,6 +41,7 @@ from tellback.types import (
     ToolUseEnd,
     ToolUseInputDelta,
     ToolUseStart,
+    is_instructions,
     message_text,
     render_part,
 )
@@ -88,6 +89,9 @@ def encode(
     """Build the arguments of `messages.create`, and the other fields of the body."""
     config = dict(request.config)
     system, messages = split_system_messages(request.system, request.messages)
+    marker = _cache_marker(cache)
+    if marker:
+        messages = _mark_conversation_end(messages, marker)
     limit = config.pop("max_tokens", default_max_tokens)
     if request.max_output_tokens is not None:
         limit = request.max_output_tokens
@@ -95,7 +99,6 @@ def encode(
     if request.output_schema is not None and not is_exact_schema(request.output_schema):
         # With such a schema, Claude could only return empty objects.
         system = append_schema_instructions(system, request.output_schema)
-    marker = _cache_marker(cache)
     if system:
         body["system"] = [{"type": "text", "text": system, "cache_control": marker}] if marker else system
     if marker:
@@ -217,6 +220,25 @@ def _cache_marker(cache: bool | str) -> Mapping[str, Any] | None:
     if not cache:
         return None
     return {"type": "ephemeral"} if cache is True else {"type": "ephemeral", "ttl": cache}
+
+
+def _mark_conversation_end(messages: Sequence[Message], marker: Mapping[str, Any]) -> list[Message]:
+    """Set a cache breakpoint before the instructions for this request.
+
+    Without it, the only breakpoint after the history would lie behind these instructions, so that the next request,
+    which has others, could not read the history from the cache. Messages with breakpoints of their own stay unchanged:
+    a request may have only four.
+    """
+    marked = list(messages)
+    if any("cache_control" in (part.meta or {}) for message in messages for part in message.parts or ()):
+        return marked
+    for index, message in enumerate(messages):
+        parts = message.parts or ()
+        at = next((number for number, part in enumerate(parts) if is_instructions(part)), 0)
+        if at:
+            before = replace(parts[at - 1], meta={**(parts[at - 1].meta or {}), "cache_control": marker})
+            marked[index] = replace(message, parts=(*parts[: at - 1], before, *parts[at:]))
+    return marked
 
 
 def decode(message: Any, provider: str, model: str) -> ChatReply:
