@@ -60,6 +60,7 @@ bench: $(SERVERS)  ## run the benchmarks, with other libraries for comparison (r
 	$(BIN)/python bench/extraction.py
 	$(BIN)/python bench/turn.py
 	$(BIN)/python bench/agent.py
+	$(BIN)/python bench/prompt_cache.py
 	$(BIN)/python bench/sessions.py
 	$(BIN)/python bench/server.py
 

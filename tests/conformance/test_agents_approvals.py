@@ -19,6 +19,7 @@ from tellback.chat.history import is_valid_history
 from tellback.errors import AlreadyAnsweredError, AlreadyDecidedError, ProviderOverloadedError, StoreUnavailableError
 from tellback.telemetry import CAPTURE_VARIABLE
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
+from tellback.types import find_instructions
 from tests.support.travel_agents import (
     FULL_REQUEST,
     Respond,
@@ -106,6 +107,9 @@ async def test_a_model_call_can_be_approved_in_another_process(url: str, tb: Tel
         assert response.conversation_id == paused.conversation_id
         assert (response.route, response.state) == (paused.route, paused.state)
         assert "Offer what was found" in there.prompts[0]
+        sent = there.model.requests[0].messages
+        assert [each.role for each in sent] == ["user", "assistant", "tool"]
+        assert find_instructions(sent[:1]) == there.model.requests[0].instructions
         with pytest.raises(AlreadyDecidedError):
             await ask(there.agent, session=response.session, approvals={"c1": True})
         found = await read_messages(there_tb.user("maya"), response.conversation_id)
@@ -113,6 +117,7 @@ async def test_a_model_call_can_be_approved_in_another_process(url: str, tb: Tel
         if url != ":memory:":
             await there_tb.close()
     assert [each.role for each in found] == ["user", "assistant", "tool", "assistant"]
+    assert "# Now" not in repr(found)
     assert (found[-1].metadata or {})["route"] == here.book.id
     assert paid == [5]
 

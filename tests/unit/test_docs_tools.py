@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tools import prompts
 from tools.doctests import fence
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +34,11 @@ CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(\)")
 )
 def test_examples_in_docstrings_become_code_blocks(docstring: str, expected: str) -> None:
     assert fence(docstring) == expected
+
+
+def test_the_page_about_prompts_shows_the_prompts_of_its_program() -> None:
+    page = prompts.PAGE.read_text()
+    assert prompts.fill_page(page) == page, "run python tools/prompts.py"
 
 
 @cache

@@ -272,7 +272,7 @@ class BeforeResponse:
     >>> from tellback.testing import ScriptedModel, says
     >>> def add_greeting(event: BeforeResponse):
     ...     return {"greeting": "Welcome back!" if len(event.history) > 1 else "Welcome!"}
-    >>> model = ScriptedModel([says("Welcome! Where to?", expect=lambda request: "Welcome!" in request.system)])
+    >>> model = ScriptedModel([says("Welcome! Where to?", expect=lambda request: "Welcome!" in request.instructions)])
     >>> agent = Agent("Wanda", before_response=add_greeting, model=model)
     >>> asyncio.run(agent.respond("Hi!")).message
     'Welcome! Where to?'

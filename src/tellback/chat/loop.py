@@ -35,7 +35,6 @@ from tellback.types import (
     ToolCall,
     ToolResult,
     message_text,
-    remove_instructions,
     tool_result_message,
     user_message,
 )
@@ -146,16 +145,15 @@ class LoopRun:
         resolver = effective_resolver(self._opts.skill_resolver, self._opts.skills)
         if resolver is None:
             return
-        conversation = remove_instructions(self.messages)
         self._skill_offer = await SkillOffer.build(
             resolver,
-            messages=conversation,
+            messages=tuple(self.messages),
             system=self._opts.system,
             model=self._opts.model_name,
             skill_context=self._opts.skill_context,
             taken=self._own_tools,
         )
-        await self._skill_offer.reopen(conversation, self._opts.open_skills)
+        await self._skill_offer.reopen(self.messages, self._opts.open_skills)
         self.system = "\n\n".join(filter(None, (self.system, self._skill_offer.index))) or None
         self._opts = replace(self._opts, system=self.system)  # its tokens count as well
         self._refresh_tools()

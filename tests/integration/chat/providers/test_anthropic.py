@@ -29,7 +29,7 @@ from tellback import (
 )
 from tellback.chat import close_models
 from tellback.errors import MissingKeyError, ProviderOverloadedError, ProviderResponseError
-from tellback.types import Message, MessagePart, ThinkingDelta, audio_part, text_part
+from tellback.types import Message, MessagePart, ThinkingDelta, audio_part, instructions_part, text_part
 from tests.integration.chat.providers.vendors import Anthropic, anthropic_event, message
 from tests.support.fake_http_server import Delay, DropConnection, FakeHttpServer, joined_text, json_reply, sse_reply
 
@@ -179,6 +179,27 @@ async def test_the_option_cache_marks_the_system_prompt_and_the_conversation(wir
     assert first["system"] == [{"type": "text", "text": "Long.", "cache_control": {"type": "ephemeral"}}]
     assert first["cache_control"] == {"type": "ephemeral"}
     assert second["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+
+
+async def test_the_cache_ends_before_instructions_for_one_request(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.response("ok"), vendor.response("ok"), vendor.response("ok"), vendor.response("ok"))
+    mark = {"type": "ephemeral"}
+    newest = user_message(["Two", instructions_part("Be brief.")])
+    history = [user_message("One"), assistant_message("Hm")]
+    own = user_message([MessagePart("text", text="Long.", meta={"cache_control": mark})])
+    async with vendor.model(wire, cache=True) as model:
+        await model.complete([*history, newest])
+        await model.complete([own, newest])
+        await model.complete([*history, user_message([instructions_part("Be brief.")])])
+    async with vendor.model(wire) as model:
+        await model.complete([*history, newest])
+    first, with_own_mark, without_text, uncached = (request.body["messages"] for request in wire.requests)
+    assert first[-1]["content"] == [
+        {"type": "text", "text": "Two", "cache_control": mark},
+        {"type": "text", "text": "Be brief."},
+    ]
+    assert str(with_own_mark).count("cache_control") == 1
+    assert "cache_control" not in f"{without_text}{uncached}"
 
 
 async def test_the_last_usage_counts_and_input_tokens_include_cached_tokens(wire: FakeHttpServer) -> None:

@@ -27,7 +27,15 @@ from tellback import (
 )
 from tellback.chat import XaiModel, close_models
 from tellback.errors import MissingKeyError, ProviderConnectionError, ProviderOverloadedError, ProviderRateLimitError
-from tellback.types import ChatReply, MessagePart, ThinkingDelta, ToolUseInputDelta, ToolUseStart, audio_part
+from tellback.types import (
+    ChatReply,
+    MessagePart,
+    ThinkingDelta,
+    ToolUseInputDelta,
+    ToolUseStart,
+    audio_part,
+    instructions_part,
+)
 from tests.integration.chat.providers.vendors import OpenAI, chunk, completion, openai_call
 from tests.support.fake_http_server import FakeHttpServer, data_event, joined_text, json_reply, sse_reply
 
@@ -452,6 +460,13 @@ async def test_extra_fields_of_a_call_are_sent_back(wire: FakeHttpServer) -> Non
 async def test_stop_reasons_are_normalised(wire: FakeHttpServer, vendor_reason: str, stop_reason: str) -> None:
     reply = await complete_reply(wire, completion({"content": "x"}, vendor_reason))
     assert reply.stop_reason == stop_reason
+
+
+async def test_a_message_of_text_parts_is_sent_as_one_text(wire: FakeHttpServer) -> None:
+    wire.reply_with(vendor.response("ok"))
+    async with vendor.model(wire) as model:
+        await model.complete([user_message(["Hi", instructions_part("Be brief.")])])
+    assert wire.last.body["messages"] == [{"role": "user", "content": "Hi\n\nBe brief."}]
 
 
 async def test_openrouter_requests_have_site_headers_reasoning_and_cache_marks(wire: FakeHttpServer) -> None:
