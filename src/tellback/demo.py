@@ -16,7 +16,7 @@ from tellback.app import Tellback
 from tellback.chat.model import ChatRequest
 from tellback.testing import FlowModel, says
 from tellback.testing.models import Step
-from tellback.types import message_text
+from tellback.types import message_text, remove_instructions
 from tellback.types.ids import utc_now
 from tellback.types.memory import Atom
 from tellback.user import User
@@ -235,7 +235,8 @@ class _RuleBasedModel(FlowModel):
         repeats = len(list(takewhile({question, thanks, *apologies}.__contains__, earlier)))
         if not question or not repeats:
             return step
-        text = next((message_text(each) for each in reversed(request.messages) if each.role == "user"), "")
+        conversation = reversed(remove_instructions(request.messages))
+        text = next((message_text(each) for each in conversation if each.role == "user"), "")
         has_value = _parse_day(text) is not None or _parse_guests(text) is not None
         return says(thanks if has_value and earlier[0] != thanks else apologies[(repeats - 1) % len(apologies)])
 

@@ -249,6 +249,14 @@ async def test_the_offline_model_does_not_read_the_instructions_as_the_users_tex
     assert response.message.startswith("I can only quote memories")
 
 
+async def test_the_messages_of_an_earlier_request_can_be_the_history() -> None:
+    agent = Agent("Wanda")
+    first = await respond(agent, "Hi", None, says("Hello!"))
+    history = [*first.trace.calls[-1].messages, assistant_message("Hello!"), user_message("Fly")]
+    await respond(agent, history, first.session, says("Where to?"))
+    assert [find_instructions([each]) != "" for each in model_requests(agent)[-1].messages] == [False, False, True]
+
+
 async def test_flow_models_read_the_instructions() -> None:
     setup = make_travel_setup(model=FlowModel())
     response = await setup.agent.respond("Book a flight")

@@ -19,7 +19,15 @@ from tellback.agent.prompts.builder import BuiltInSection, PromptBuilder
 from tellback.agent.prompts.understand import trim_to_user_message
 from tellback.agent.sessions.session import ToolRun
 from tellback.errors import CannedResponseError
-from tellback.types import ChatReply, Message, instructions_part, message_text, text_part, user_message
+from tellback.types import (
+    ChatReply,
+    Message,
+    instructions_part,
+    message_text,
+    remove_instructions,
+    text_part,
+    user_message,
+)
 from tellback.types.jsontext import dump_json_line
 
 if TYPE_CHECKING:
@@ -65,7 +73,7 @@ class ReplyPrompt:
         Messages that an interrupted or waiting reply added stay behind them. If the conversation ends with a message
         of the agent, the instructions get a message of their own.
         """
-        messages = [_remove_tag(message, self.tag) for message in messages]
+        messages = [_remove_tag(message, self.tag) for message in remove_instructions(messages)]
         end = len(trim_to_user_message(messages))
         part = instructions_part(self.instructions)
         if end and messages[end - 1].role == "user":
