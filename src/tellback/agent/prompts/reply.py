@@ -124,7 +124,7 @@ def render_reply_prompt(
     system.add_section(
         "instructions", f"{about}\n{SIDE_QUESTIONS}" if agent.composition_mode is CompositionMode.FLUID else about
     )
-    system.add_section("memory", memory_text or "")
+    system.add_section("memory", (memory_text or "").replace(tag, REMOVED))
 
     turn = PromptBuilder()
     always = {id(each) for each in agent.guidelines if each.condition is None}
