@@ -86,7 +86,9 @@ class Trace:
 
     `scores` are the scores of the routes by title, `route` the reason why the route was chosen; `walked` are the steps
     of the walk; `conditions` are those that were true, `guidelines` those that applied; `rejected` are values that did
-    not fit; `problems` are the parts of the model's interpretation that were ignored.
+    not fit, or that the user's words do not support; `problems` are the parts of the model's interpretation that were
+    ignored. `went_back` is the reason why a state before the last one speaks; `queued` are the titles of other routes
+    that the message asks for, which are entered when the current one ends.
 
     >>> import asyncio
     >>> from tellback.agent import Agent
@@ -110,6 +112,8 @@ class Trace:
     rejected: tuple[RejectedValue, ...] = ()
     problems: tuple[str, ...] = ()
     calls: tuple[ModelCall, ...] = ()
+    went_back: str = ""
+    queued: tuple[str, ...] = ()
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -135,6 +139,8 @@ class Trace:
         lines = [f"route: {self.route}"]
         lines += [f"score: {title} {score:g}" for title, score in self.scores.items()]
         lines += [f"{step.action}: {step.state} ({step.why})" for step in self.walked]
+        lines += [f"went back: {self.went_back}"] if self.went_back else []
+        lines += [f"queued: {title}" for title in self.queued]
         lines += [f"guideline: {match.guideline.action} ({match.rationale})" for match in self.guidelines]
         lines += [f"rejected: {each.field}={each.value!r} ({each.problem})" for each in self.rejected]
         lines += [f"problem: {problem}" for problem in self.problems]
@@ -161,10 +167,11 @@ class AgentStructuredResponse:
 class Response:
     """An agent's answer. `str(response)` is its message.
 
-    `session` is the session after the turn: pass it to the next `respond`. `asks` are the fields that the state asks
-    for. `pending` are calls that wait for a decision: `respond(session=..., approvals={call.id: True})`. `trace`
-    explains how the answer was produced. `problems` are failures that did not end the turn. `turn` is the result of
-    the reply alone, and `result` that of the whole turn.
+    `session` is the session after the turn: pass it to the next `respond`. `completed` says whether `route` was
+    completed, and `completed_routes` are all routes that were: another one may have followed. `asks` are the fields
+    that the state asks for. `pending` are calls that wait for a decision:
+    `respond(session=..., approvals={call.id: True})`. `trace` explains how the answer was produced. `problems` are
+    failures that did not end the turn. `turn` is the result of the reply alone, and `result` that of the whole turn.
 
     >>> from tellback.agent import create_session
     >>> str(Response("Where to?", create_session()))
@@ -184,6 +191,7 @@ class Response:
     context: WorkingContext | None = field(default=None, repr=False)
     problems: tuple[TurnProblem, ...] = ()
     turn: TurnResult | None = field(default=None, repr=False, compare=False)
+    completed_routes: tuple[RouteInfo, ...] = ()
 
     @property
     def usage(self) -> ChatUsage:

@@ -32,6 +32,7 @@ from tellback.types import (
     ChatUsage,
     Message,
     ReplyDelta,
+    TextDelta,
     ToolCall,
     ToolResult,
     message_text,
@@ -123,6 +124,7 @@ class LoopRun:
         self._steps: list[LoopStep] = []
         self._output_failures = 0
         self._tools_withdrawn = False
+        self.has_asked_again = False
         self._approvals = as_approvals(approvals) if approvals else {}
         self._on_message = on_message
         self._on_approved = on_approved
@@ -237,6 +239,13 @@ class LoopRun:
         self.messages.append(reply.message)
         if reply.usage is not None:
             self.usage = reply.usage if not self._steps else self.usage + reply.usage
+
+    def drop_empty_reply(self, reply: ChatReply) -> None:
+        """Count an empty reply, and let the model answer once more."""
+        self.has_asked_again = True
+        if reply.usage is not None:
+            self.usage = reply.usage if not self._steps else self.usage + reply.usage
+        self.record_step(reply)
 
     async def notify_reply(self, reply: ChatReply, *, is_last: bool = False) -> None:
         """Pass the newest message, the reply's, to `on_message`."""
@@ -481,6 +490,16 @@ async def _iterate_run(
             reply = replace(reply, tool_calls=(), meta=None)
         elif reply.tool_calls and reply.stop_reason == "max_tokens":
             reply = replace(reply, tool_calls=tuple(map(_mark_truncated, reply.tool_calls)))
+        if opts.empty_reply_text is not None and not paused_text and _is_empty(reply):
+            if not run.has_asked_again:
+                run.drop_empty_reply(reply)
+                iteration -= 1
+                continue
+            reply = replace(reply, text=opts.empty_reply_text)
+            if sink is not None:
+                await sink(TextDelta(reply.text))
+            elif streaming:
+                yield TextDelta(reply.text)
         run.add_reply(reply)
 
         if reply.tool_calls:
@@ -499,6 +518,10 @@ async def _iterate_run(
             yield run.build_result(paused_text + reply.text, "max_iterations" if is_final_call else reply.stop_reason)
             return
         iteration -= 1  # corrections are limited by output_retries
+
+
+def _is_empty(reply: ChatReply) -> bool:
+    return not reply.tool_calls and not reply.text.strip() and reply.stop_reason != "pause_turn"
 
 
 def _mark_truncated(call: ToolCall) -> ToolCall:

@@ -25,6 +25,10 @@ from tellback.types import (
 )
 from tellback.types.jsontext import parse_arguments
 
+SCRIPTED_READING = "scripted reading"
+"""The `raw` of a reply that stands for a correct reading of a message, such as `understands(...)` in a test: its values
+are not compared with the words of the message."""
+
 Messages = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
 ToolEntry = Tool | Callable[..., Any]
 

@@ -47,6 +47,7 @@ class ChatOptionsDict(TypedDict, total=False):
     output_type: Any
     output_retries: int
     on_max_iterations: Literal["raise", "answer"]
+    empty_reply_text: str | None
     config: Mapping[str, Any]
 
 
@@ -69,6 +70,9 @@ class ChatOptions:
     error up to `output_retries` times. With `on_max_iterations="answer"`, the model gets one last call without tools
     instead of an error. A `tool_choice` other than "auto" and "none" applies to the first round only; otherwise the
     model could never answer. `config` is sent to the provider unchanged, such as `{"temperature": 0}`.
+
+    With `empty_reply_text`, a final reply without text is asked for once more, and replaced by this text if it is empty
+    again.
 
     >>> ChatOptions(model="claude-sonnet-5", system="Be brief.").max_iterations
     10
@@ -98,6 +102,7 @@ class ChatOptions:
     output_type: Any = None
     output_retries: int = 2
     on_max_iterations: Literal["raise", "answer"] = "raise"
+    empty_reply_text: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -49,6 +49,7 @@ UNSUPPORTED_OPTIONS = {
     "delta_data_type": _EVENTS,
     "output_type": _TYPED,
     "output_retries": _TYPED,
+    "empty_reply_text": "the server's agents have their own",
 }
 """Options that cannot be sent to a server, with the reason."""
 _DEFAULT_OPTIONS = ChatOptions()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from tellback.chat.model import ChatRequest
+from tellback.chat.model import SCRIPTED_READING, ChatRequest
 from tellback.errors import InvalidArgumentError
 from tellback.memory.templates import sanitize_line
 from tellback.testing.models import FunctionModel, Step, answers, says
@@ -46,6 +47,7 @@ class FlowModel(FunctionModel):
       and "forget the field". It reads the option of an enum, and a date (2026-12-01) or an integer if the route has one
       field of that type. `reads` maps other fields to rules.
     - Routes: a route matches if the message contains a word of its title, its conditions or `routes[title]`.
+    - Answers: a message answers a step without fields unless it ends with a question mark.
     - Conditions: a condition is true if the message contains one of the words in `holds[condition]`. "again" repeats a
       failed tool.
     - Replies: the first canned response of the agent, otherwise the description of the state and the missing fields.
@@ -80,7 +82,8 @@ class FlowModel(FunctionModel):
     def _answer(self, request: ChatRequest) -> Step:
         understanding = parse_understanding_request(request)
         if understanding is not None:
-            return answers(self._understand(understanding, message_text(request.messages[0])))
+            reading = answers(self._understand(understanding, message_text(request.messages[0])))
+            return replace(reading, reply=replace(reading.reply, raw=SCRIPTED_READING))
         if request.output_schema is not None:
             return answers({"answer": request.output_schema["properties"]["answer"]["enum"][0]})
         return says(_compose_reply(request.instructions))
@@ -111,6 +114,8 @@ class FlowModel(FunctionModel):
         if "conditions" in understanding.parts:
             words = {key: self._condition_words(text) for key, text in understanding.conditions.items()}
             answer["conditions"] = [key for key, each in words.items() if _contains_any(each, message)]
+        if "answered" in understanding.parts:
+            answer["answered"] = not message.rstrip().endswith("?")
         return answer
 
     def _condition_words(self, condition: str) -> Sequence[str]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tellback.chat.model import ChatRequest
+from tellback.chat.model import SCRIPTED_READING, ChatRequest
 from tellback.errors import InvalidArgumentError
 from tellback.memory.templates import sanitize_line
 from tellback.testing.models import ScriptError, Step, answers
@@ -25,7 +25,7 @@ _AFTER_TITLE = re.compile(r"(\. .*)?( When: .*)?( \(completed\))?", re.IGNORECAS
 """The text after a route's title in the prompt: its description, its conditions, and whether it is completed."""
 _CURRENT_ROUTE = re.compile(r"^Current route: (\w+)", re.MULTILINE)
 _CONDITION_LINE = re.compile(r"^(c\d+): (.*)$", re.MULTILINE)
-_ANSWER_PARTS = frozenset(("routes", "data", "conditions"))
+_ANSWER_PARTS = frozenset(("routes", "data", "conditions", "answered"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,9 @@ def understands(
     scores: Mapping[Any, float] | None = None,
     forget: Sequence[str] = (),
     holds: Sequence[str] = (),
+    answered: bool | None = None,
     data: Mapping[str, Any] | None = None,
+    words: Mapping[str, str] | None = None,
     usage: ChatUsage | None = None,
     **fields: Any,
 ) -> Callable[[ChatRequest], Step]:
@@ -117,6 +119,9 @@ def understands(
     - Keywords are the values in the message; `data` contains values whose names clash. If several routes have a field,
       the value belongs to `route`, otherwise to the current route.
     - `forget`: fields that the user takes back. `holds`: conditions that are true, in the agent's words.
+    - `answered=False`: the message does not answer a chat state without fields, for example a question in between.
+    - `words`: the words of the message from which a value was taken, by field. Without them the reading counts as
+      correct; with them the agent compares all values with the message, as it does for a real model.
 
     A route, field or condition that the prompt does not contain raises `ScriptError`.
 
@@ -145,15 +150,23 @@ def understands(
             ]
         if stated:
             answer["data"] = [
-                {"field": _field_key(name, understanding, route), "value": value} for name, value in stated.items()
+                {"field": _field_key(name, understanding, route), "value": value, **_words_of(name, words)}
+                for name, value in stated.items()
             ]
         if forget:
             answer["forget"] = [_field_key(name, understanding, route) for name in forget]
         if holds:
             answer["conditions"] = [key for text in holds for key in _condition_keys(text, understanding)]
-        return answers(answer, usage=usage)
+        if answered is not None and "answered" in understanding.parts:
+            answer["answered"] = answered
+        reading = answers(answer, usage=usage)
+        return reading if words is not None else replace(reading, reply=replace(reading.reply, raw=SCRIPTED_READING))
 
     return step
+
+
+def _words_of(name: str, words: Mapping[str, str] | None) -> dict[str, str]:
+    return {} if words is None or name not in words else {"words": words[name]}
 
 
 def _route_key(route: Route | str, understanding: UnderstandingRequest) -> str:

@@ -16,7 +16,13 @@ from typing import Any
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE, State, Transition
 from tellback.agent.definitions.value_parser import InvalidValue
-from tellback.agent.flow.interpretation import Interpretation, RejectedValue, retract_condition, retry_condition
+from tellback.agent.flow.interpretation import (
+    Interpretation,
+    RejectedValue,
+    retract_condition,
+    retry_condition,
+    states_fresh_values,
+)
 from tellback.agent.flow.route_choice import NO_ROUTE_CHOICE, RouteChoice
 from tellback.agent.flow.route_data import (
     apply_approved_arguments,
@@ -133,6 +139,7 @@ class RouteWalk:
         self._current_state = None if current is None else route.state(current.id)
         self._old_path = session.progress.path
         self._stated: Mapping[str, Any] = interpretation.data.get(route.id, {})
+        self._states_news = states_fresh_values(session, route.id, interpretation)
         self._rejections: tuple[RejectedValue, ...] = ()
         self._rejected = [
             each.field for each in interpretation.rejected if each.explained and each.route_id in ("", route.id)
@@ -264,8 +271,9 @@ class RouteWalk:
         ids = path[index:]
         removed = set(ids)
         states = [state for state in map(self._route.state, ids) if state is not None]
-        ended = [run for id, run in progress.runs.items() if id in removed and run.error is None]
-        ended += [run for id in ids for run in progress.replaced_runs.get(id, ())]
+        actions = [state.id for state in states if not state.repeat or (state.tool and state.tool.requires_approval)]
+        ended = [run for id in actions for run in progress.replaced_runs.get(id, ())]
+        ended += [progress.runs[id] for id in actions if id in progress.runs and progress.runs[id].error is None]
         cleared = {*list_pass_fields(self._route, states), *forgets}
         cleared -= set(target.required_data)
         cleared |= set(target.gather) if asks_again else set()
@@ -469,7 +477,7 @@ class RouteWalk:
     def _judge_consent(self, state: State) -> Verdict | None:
         """A message that only asks questions, and states no value, starts no tool that the user has not seen coming."""
         current = self._current_state
-        if current is None or not self._interpretation.only_asks or self._stated:
+        if current is None or not self._interpretation.only_asks or self._states_news:
             return None
         if state.repeat and (self._interpretation.answered or any(map(self._is_chosen, current.transitions))):
             return None

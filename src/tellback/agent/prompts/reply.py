@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses
 from tellback.agent.definitions.guidelines import CompositionMode, Guideline, GuidelineMatch
+from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import State
 from tellback.agent.flow.move import Interpretation, MoveResult
 from tellback.agent.prompts.builder import BuiltInSection, PromptBuilder
 from tellback.agent.prompts.understand import trim_to_user_message
@@ -144,52 +146,119 @@ def render_reply_prompt(
 def _instruction_lines(agent: Agent, moved: MoveResult, interpretation: Interpretation) -> list[str]:
     """Return the instructions for this reply."""
     route, state = moved.route, moved.state
+    rejected = [each for each in (*interpretation.rejected, *moved.rejected) if each.explained]
+    lines = []
+    for other in agent.routes:
+        is_told = other in moved.completed or (route is None and other.id in moved.session.completed_routes)
+        if is_told and other is not route:
+            lines += _completed_lines(other, moved)
     if route is None:
-        lines = ["Answer the user within your goal."]
+        lines.append("Answer the user within your goal.")
         if agent.routes:
             lines.append(
                 f"You can help with: {'; '.join(each.title for each in agent.routes[: agent.limits.in_play])}."
             )
-        return lines
-    lines = []
-    known = route.schema.plain(moved.session.extracted)
-    if known:
-        lines.append(f"Already known, do not ask for it again: {dump_json_line(known)}")
-    pending_ids = {each.state_id for each in moved.session.pending_calls}
-    runs = moved.session.progress.runs
-    for id in moved.session.progress.path:
-        passed = route.state(id)
-        if passed is not None and passed.tool is not None and id in runs and id not in pending_ids:
-            lines.append(_render_tool_run(passed.tool.name, runs[id]))
-    if moved.ended:
-        lines.append(f"{route.title!r} is completed. Conclude it, and ask for nothing more.")
-    elif state is not None and state.kind == "chat":
-        lines.append(f"Do this: {state.description}")
-        fields = route.schema.fields
-        lines += [f"Ask for: {name} {fields[name].schema_json}" for name in moved.missing]
-    elif state is not None and state.id in pending_ids:
-        lines.append(f"{state.title} waits for a person's approval. Tell the user; it has not run yet.")
-    elif not moved.tool_runs:
-        lines.append("Continue with the route.")
-    taken_back = [name for name in moved.changed if name not in moved.session.extracted]
-    if taken_back:
-        lines.append(f"The user took back: {', '.join(taken_back)}.")
+    else:
+        asked_fields = {*moved.missing, *(each.field for each in rejected)}
+        lines += _known_lines(route, moved, asked_fields)
+        lines += _task_lines(route, state, moved)
+        taken_back = [name for name in moved.changed if name not in moved.session.extracted]
+        if taken_back:
+            lines.append(f"The user took back: {', '.join(taken_back)}.")
+    if interpretation.unreadable:
+        lines.append("The newest message could not be understood. Say so, and ask the user to say it in other words.")
     lines += [
         f"The user stated {each.field} = {dump_json_line(each.value)}, which is invalid: {each.problem}."
         " Explain this, and ask again."
-        for each in interpretation.rejected
+        for each in rejected
     ]
-    routes = agent.routes_by_id
+    return [*lines, *_other_route_lines(agent, moved)]
+
+
+def _known_lines(route: Route, moved: MoveResult, asked_fields: Set[str]) -> list[str]:
+    """Return the known data of the current pass, the results that belong to it, and what was done besides."""
+    session, progress = moved.session, moved.session.progress
+    known = route.schema.plain(session.extracted)
+    lines = [
+        f"{lead}: {dump_json_line(values)}"
+        for lead, values in (
+            ("Already known, do not ask for it again", {n: v for n, v in known.items() if n not in asked_fields}),
+            ("Known so far", {name: value for name, value in known.items() if name in asked_fields}),
+        )
+        if values
+    ]
+    pending_ids = {each.state_id for each in session.pending_calls}
+    on_path = {id for id in progress.path if id in progress.runs and id not in pending_ids}
+    lines += [_render_tool_run(progress.runs[id]) for id in progress.path if id in on_path]
+    replaced = {id: runs for id, runs in progress.replaced_runs.items() if runs}
+    lines += [_render_tool_run(run) for each, run in moved.tool_runs if each.id not in {*on_path, *replaced}]
+    for run in (run for runs in replaced.values() for run in runs):
+        lines.append(
+            f"{_render_call(run)} was done with earlier values, and stays done. It has not been done with the values"
+            " above unless a result says so."
+        )
+    if progress.earlier_runs:
+        lines.append(f"Done before, for other wishes: {'; '.join(map(_render_call, progress.earlier_runs))}.")
+    return lines
+
+
+def _task_lines(route: Route, state: State | None, moved: MoveResult) -> list[str]:
+    """Return what to do at the state that speaks."""
+    if moved.ended:
+        return [f"{route.title!r} is completed. Conclude it, and ask for nothing more."]
+    if state is None:
+        return []
+    if state.kind == "chat":
+        fields = route.schema.fields
+        return [
+            f"Do this: {state.description}",
+            *(f"Ask for: {name} {fields[name].schema_json}" for name in moved.missing),
+        ]
+    if any(each.state_id == state.id for each in moved.session.pending_calls):
+        return [f"{state.title} waits for a person's approval. Tell the user; it has not run yet."]
+    if state.id in moved.session.progress.held:
+        return [f"Do this: Ask whether to do it again with the values above: {state.title}"]
+    return [] if moved.tool_runs else ["Continue with the route."]
+
+
+def _completed_lines(route: Route, moved: MoveResult) -> list[str]:
+    """Return the data and the results of a completed route."""
+    completed = moved.session.completed_routes[route.id]
+    known = route.schema.plain(completed.extracted)
+    runs = completed.progress.runs
+    details = [*([f"data {dump_json_line(known)}"] if known else [])]
+    details += [_render_tool_run(runs[id]) for id in completed.progress.path if id in runs]
+    is_new = route in moved.completed
+    lead = f"{route.title!r} was completed{' now: conclude it first' if is_new else ' earlier in this conversation'}"
+    return [f"{lead}. {'; '.join(details)}" if details else f"{lead}."]
+
+
+def _other_route_lines(agent: Agent, moved: MoveResult) -> list[str]:
+    """Return what to say about the routes that wait or were left."""
+    routes, session = agent.routes_by_id, moved.session
+    queued = [route.title for route in moved.queued if route.id in session.waiting_routes]
+    waiting = [routes[id].title for id in reversed(session.waiting_routes) if id in routes]
+    lines = []
+    if queued:
+        lines.append(f"The user also wants: {'; '.join(queued)}. Say that this comes next; do not begin it yet.")
+    elif waiting:
+        lines.append(f"Comes next, when this is done: {'; '.join(waiting)}.")
     unfinished = [
-        routes[id].title for id, paused in moved.session.paused_routes.items() if id in routes and not paused.dropped
+        routes[id].title
+        for id, paused in session.paused_routes.items()
+        if id in routes and not paused.dropped and id not in session.waiting_routes
     ]
     if unfinished:
         lines.append(f"Left unfinished: {'; '.join(unfinished)}. Offer to continue it when this is done.")
     return lines
 
 
-def _render_tool_run(name: str, run: ToolRun) -> str:
-    call = f"{name}({dump_json_line(run.arguments)})"
+def _render_call(run: ToolRun) -> str:
+    return f"{run.tool}({dump_json_line(run.arguments)})"
+
+
+def _render_tool_run(run: ToolRun) -> str:
+    call = _render_call(run)
     if run.error is not None:
         error = dump_json_line(run.error[:MAX_PROMPT_RESULT_LENGTH])
         return f"{call} failed: {error}. Tell the user, and suggest what to do."

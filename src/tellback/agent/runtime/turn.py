@@ -33,6 +33,8 @@ from tellback.agent.prompts.understand import (
     build_output_schema,
     build_questions,
     build_topic,
+    collect_user_messages,
+    consists_of_questions,
     parse_answer,
     parse_choice,
     reject_inconsistent_values,
@@ -46,6 +48,7 @@ from tellback.agent.sessions.session import SessionState
 from tellback.chat import ChatOptions
 from tellback.chat.approval import Approval
 from tellback.chat.dispatch import CallRequest, call_settings, resolve_caller
+from tellback.chat.model import SCRIPTED_READING
 from tellback.chat.options import check_budget
 from tellback.errors import (
     AlreadyAnsweredError,
@@ -72,6 +75,8 @@ T = TypeVar("T")
 
 OPENING_MESSAGE = "(The conversation begins: send the first message.)"
 _NO_TOOLS: Mapping[str, Any] = dict.fromkeys(("tools", "skills", "skill_resolver", "tool_choice"))
+EMPTY_REPLY_TEXT = "Sorry, I have no answer to this. Could you say it in other words?"
+"""The reply if the model answers with an empty text twice; `ChatOptions(empty_reply_text=...)` replaces it."""
 CHOOSE_INSTRUCTION = "Choose the answer that fits best now. Answer with JSON."
 
 
@@ -191,14 +196,21 @@ class AgentTurn(TurnPlanner):
             agent.rank_routes(build_topic(messages)),
             agent.limits,
         )
+        user_messages = collect_user_messages(questions, session, messages)
         if questions.is_empty:
-            return ParsedAnswer()
+            return ParsedAnswer(Interpretation(only_asks=consists_of_questions(user_messages.newest)))
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
         prompt_messages = [user_message(render_message_prompt(questions, session, messages, self._now()))]
         schema = build_output_schema(questions)
-        parsed = await self._ask_and_parse(
-            "understand", options, system, prompt_messages, schema, lambda text: parse_answer(text, questions)
-        )
+
+        def parse(reply: ChatReply) -> ParsedAnswer:
+            return parse_answer(reply.text, questions, user_messages, trusted=reply.raw == SCRIPTED_READING)
+
+        try:
+            parsed = await self._ask_and_parse("understand", options, system, prompt_messages, schema, parse)
+        except OutputValidationError as error:  # the user is asked to say it in other words
+            self._problems.append(TurnProblem("understand", error))
+            return ParsedAnswer(Interpretation(user_spoke=False, unreadable=True), (str(error),))
         return replace(
             parsed, interpretation=reject_inconsistent_values(agent.routes_by_id, session, parsed.interpretation)
         )
@@ -210,18 +222,18 @@ class AgentTurn(TurnPlanner):
         system: str,
         messages: Sequence[Message],
         schema: Mapping[str, Any],
-        parse: Callable[[str], T],
+        parse: Callable[[ChatReply], T],
     ) -> T:
         """Call the model for a structured answer; retry once if the answer cannot be parsed."""
         reply = await self._call_model(purpose, options, system, messages, schema)
         try:
-            return parse(reply.text)
+            return parse(reply)
         except UnreadableAnswer as problem:
             correction = f"Your answer is invalid: {problem}. Answer again with only the corrected JSON."
             messages = [*messages, assistant_message(reply.text or "(empty)"), user_message(correction)]
         reply = await self._call_model(purpose, options, system, messages, schema)
         try:
-            return parse(reply.text)
+            return parse(reply)
         except UnreadableAnswer as problem:
             raise OutputValidationError(f"answer to {purpose!r}", str(problem), reply.text, messages) from None
 
@@ -287,7 +299,8 @@ class AgentTurn(TurnPlanner):
             if self._resumes_reply
             else agent.tools_at(moved.route, self._matches, extra_tools)
         )
-        return replace(options, system=prompt.system, tools=tools or None), prompt
+        fallback = options.empty_reply_text or EMPTY_REPLY_TEXT
+        return replace(options, system=prompt.system, tools=tools or None, empty_reply_text=fallback), prompt
 
     async def _canned_reply_options(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
         """Return options that make the reply exactly one canned response."""
@@ -317,9 +330,15 @@ class AgentTurn(TurnPlanner):
         }
         conversation = user_message(render_message_prompt(Questions({}), self._session, messages, self._now()))
         prompt_messages = prompt.add_instructions([conversation])
-        return await self._ask_and_parse(
-            "choose", options, prompt.system, prompt_messages, schema, lambda text: parse_choice(text, answers_by_key)
-        )
+
+        def parse(reply: ChatReply) -> str:
+            return parse_choice(reply.text, answers_by_key)
+
+        try:
+            return await self._ask_and_parse("choose", options, prompt.system, prompt_messages, schema, parse)
+        except OutputValidationError as error:
+            self._problems.append(TurnProblem("choose", error))
+            return texts[0]
 
     @property
     def tool_host(self) -> ToolHost:
@@ -394,8 +413,10 @@ class AgentTurn(TurnPlanner):
             walked=moved.walked,
             conditions=tuple(sorted(interpretation.true_conditions)),
             guidelines=tuple(self._matches),
-            rejected=interpretation.rejected,
-            problems=self._parsed_answer.problems,
+            rejected=(*interpretation.rejected, *moved.rejected),
+            problems=(*self._parsed_answer.problems, *moved.ignored),
+            went_back=moved.went_back,
+            queued=tuple(route.title for route in moved.queued),
             calls=tuple(self._calls),
         )
         paused_calls = [each for route in self._session.paused_routes.values() for each in route.pending_calls]
@@ -407,6 +428,7 @@ class AgentTurn(TurnPlanner):
             route=None if moved.route is None else RouteInfo(moved.route.id, moved.route.title),
             state=None if moved.state is None else StateInfo(moved.state.id, moved.state.title),
             completed=moved.ended,
+            completed_routes=tuple(RouteInfo(route.id, route.title) for route in moved.completed),
             asks=moved.missing,
             pending=(*pending, *result.pending),
             trace=trace,
