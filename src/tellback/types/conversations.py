@@ -46,7 +46,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class TurnProblem:
-    """A failure that did not end the turn: `step` is "recall", "store_user" or "store_reply".
+    """A failure that did not end the turn.
+
+    `step` is "recall", "store_user", "store_reply", "tool_data", "understand" or "choose".
 
     >>> str(TurnProblem("recall", TimeoutError("too slow")))
     'recall: TimeoutError: too slow'

@@ -190,7 +190,9 @@ class TurnProblemWire(
 ):
     """A step that failed without ending the turn."""
 
-    step: str = Field(examples=["recall"], description="recall, store_user, store_reply or tool_data")
+    step: str = Field(
+        examples=["recall"], description="recall, store_user, store_reply, tool_data, understand or choose"
+    )
     error: Annotated[str, BeforeValidator(_error_name)]
 
     def value(self) -> TurnProblem:

@@ -106,12 +106,13 @@ async def test_a_strict_agent_sends_only_canned_responses_for_any_model_output(c
     assert response.message in texts
 
 
-async def test_an_invalid_choice_raises_an_error_and_sends_no_text() -> None:
+async def test_after_a_second_invalid_choice_the_first_text_is_used() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city?", "Sorry, which city?"])
-    agent.model = ScriptedModel([understands(), says("I would rather talk of cats"), says("Cats!")])
-    chunks = agent.respond_stream("Hi")
-    with pytest.raises(OutputValidationError, match="r1, r2"):
-        await anext(chunks)
+    response = await respond(agent, "Hi", None, understands(), says("I would rather talk of cats"), says("Cats!"))
+    assert response.message == "Which city?"
+    [problem] = response.problems
+    assert problem.step == "choose"
+    assert "r1, r2" in str(problem.error)
 
 
 async def test_an_unparseable_choice_is_requested_once_more() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback.agent import Agent, InMemorySessions, Limits, create_session, session_state_to_data
-from tellback.agent.events import history_to_messages
+from tellback.agent import Agent, InMemorySessions, Limits, create_session
 from tellback.errors import OutputValidationError
 from tellback.testing import ScriptedModel, answers, says, understands
 from tellback.testing.nlu import parse_understanding_request
@@ -194,18 +193,18 @@ async def test_an_unparseable_answer_is_requested_once_more(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", MALFORMED, ids=lambda text: text[:20] or "nothing")
-async def test_a_second_unparseable_answer_ends_the_turn_without_changes(text: str) -> None:
-    sessions = InMemorySessions()
-    setup = make_travel_setup(persistence=sessions)
+async def test_after_a_second_unparseable_answer_the_agent_asks_to_rephrase(text: str) -> None:
+    setup = make_travel_setup(persistence=InMemorySessions())
     first = await respond(setup.agent, "Fly", "web-42", understands(route=setup.book), says("Where to?"))
-    before, history = session_state_to_data(first.session), await sessions.history("web-42", 10)
-    with pytest.raises(OutputValidationError) as caught:
-        await respond(setup.agent, "Rome", "web-42", says(text), says(text))
-    assert caught.value.text == text
-    stored = await sessions.load("web-42")
-    assert stored is not None
-    assert session_state_to_data(stored) == before
-    assert history_to_messages(await sessions.history("web-42", 10)) == history_to_messages(history)
+    response = await respond(setup.agent, "Rome", "web-42", says(text), says(text), says("Sorry, where to?"))
+    assert response.message == "Sorry, where to?"
+    assert "The newest message could not be understood." in reply_prompt(setup.agent)
+    [problem] = response.problems
+    assert problem.step == "understand"
+    assert isinstance(problem.error, OutputValidationError)
+    assert problem.error.text == text
+    assert response.session.extracted == first.session.extracted
+    assert response.state == first.state
     retried = await respond(setup.agent, "Rome", "web-42", understands(destination="Rome"), says("When?"))
     assert retried.session.extracted == {"destination": "Rome"}
 

@@ -264,7 +264,11 @@ def make_counting_agent(sessions: InMemorySessions, pauses: list[int]) -> Agent:
         return ToolUpdate(found + 1, data={"count": found + 1})
 
     schema = {"type": "object", "properties": {"count": {"type": "integer"}}}
-    agent = Agent("Counter", model=FunctionModel(lambda _: "Counted"), persistence=sessions)
+
+    def reply(request: ChatRequest) -> str:
+        return "Counted" if request.output_schema is None else '{"answered": true}'
+
+    agent = Agent("Counter", model=FunctionModel(reply), persistence=sessions)
     route = agent.create_route(title="Count", gather_schema=schema)
     route.initial_state.transition_to(tool_state=count).transition_to(chat_state="Say how often")
     chat_state = next(state for state in route.states if state.kind == "chat")

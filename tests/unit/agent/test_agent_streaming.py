@@ -11,7 +11,7 @@ import pytest
 
 from tellback.agent import Agent, InMemorySessions, Response, StreamChunk, create_session, session_state_to_data
 from tellback.chat.model import ChatRequest
-from tellback.errors import OutputValidationError, ProviderOverloadedError
+from tellback.errors import ChatError, ProviderOverloadedError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says, understands
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 from tests.unit.agent.travel_setup import TravelSetup, make_travel_setup, wait_for_event
@@ -215,9 +215,9 @@ async def test_a_canned_response_is_streamed() -> None:
 
 async def test_errors_are_raised_by_the_first_step_of_a_stream() -> None:
     setup = make_travel_setup()
-    setup.agent.model = ScriptedModel([says("no JSON"), says("none either")])
+    setup.agent.model = ScriptedModel([raises(ChatError("refused"))])
     session = create_session()
-    with pytest.raises(OutputValidationError):
+    with pytest.raises(ChatError, match="refused"):
         await anext(setup.agent.respond_stream("Fly", session))
     setup.agent.model = ScriptedModel([understands(), says("Hello!")])
     assert last_response(await collect_chunks(setup.agent, "Fly", session)).message == "Hello!"

@@ -300,6 +300,20 @@ class RouteWalk:
             asked_again=tuple(name for name in gathered if name in self._data and name not in self._stated),
             earlier_runs=(*progress.earlier_runs, *(() if asks_again else ended))[-MAX_EARLIER_RUNS:],
         )
+        self._remove_outdated_runs()
+
+    def _remove_outdated_runs(self) -> None:
+        """Remove the runs before a new pass whose arguments were cleared for it."""
+        for id in self._session.progress.path:
+            state, run = self._route.state(id), self._session.progress.runs.get(id)
+            if state is None or run is None:
+                continue
+            try:
+                is_current = self._build_arguments(state) == run.gathered_arguments
+            except FlowError:  # the application's function needs a value that was cleared
+                is_current = False
+            if not is_current:
+                self._replace_run(state, run)
 
     def _report_used(self, values: Mapping[str, Any], reason: str) -> None:
         """List the values of the message that only led back to an earlier state, and are not stored."""
@@ -712,7 +726,8 @@ class RouteWalk:
 
         The state that the user just answered may lead back once, and a tool may lead back to a question once.
         """
-        if state is self._current_state and state.kind == "chat" and not self._has_looped:
+        is_answered = state is self._current_state and state.kind == "chat" and not self._returns_to_route
+        if is_answered and not self._has_looped:
             self._has_looped = True
             self._back_reason = self._back_reason or reason
             self._add_step(target, "repeats", reason)

@@ -17,9 +17,10 @@ from tellback.agent.definitions.canned_responses import CannedResponse
 from tellback.agent.definitions.guidelines import Guideline, Term
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE
-from tellback.agent.flow.interpretation import drop_condition
+from tellback.agent.flow.interpretation import drop_condition, retract_condition
 from tellback.agent.flow.move import Interpretation, retry_condition
 from tellback.agent.prompts.understand import (
+    ABOUT_CHOICES,
     Limits,
     Questions,
     UnreadableAnswer,
@@ -114,12 +115,16 @@ def test_conditions_come_from_the_agent_and_from_reachable_states() -> None:
     assert list(questions.condition_keys) == ["c1", "c2", "c3", "c4"]
 
 
-def test_a_condition_of_a_passed_state_is_not_asked_for() -> None:
+def test_conditions_of_passed_states_are_asked_for_last_as_changes_of_a_choice() -> None:
     conversation = FlowConversation(BOOK)
     conversation.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
     conversation.take_turn(holds=["the user asks why"])
     assert conversation.state_title == "Explain"
-    assert questions_about(BOOK, session=conversation.session).conditions == (drop_condition(BOOK),)
+    questions = questions_about(BOOK, session=conversation.session)
+    assert questions.conditions == (drop_condition(BOOK), "the user agrees", retract_condition("the user asks why"))
+    assert questions.choice_condition_count == 2
+    prompt = render_understand_prompt("Wanda", questions, conversation.session, ())
+    assert f"{ABOUT_CHOICES}\n\nc2: the user agrees\nc3: " in prompt
 
 
 def test_a_failed_tool_adds_its_retry_condition() -> None:
@@ -154,12 +159,12 @@ def test_the_message_prompt_contains_known_data_and_earlier_messages() -> None:
     session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"day": date(2026, 5, 1), "out": 3})
     history = [user_message("Hi"), assistant_message("Where to?"), user_message("Rome")]
     assert render_message_prompt(QUESTIONS, session, history, NOW).split("\n") == [
-        "Today: 2026-03-01 (Sunday)",
-        "Current route: key_book",
-        'Known: {"key_book":{"day":"2026-05-01"}}',
         "Conversation:",
         'user: "Hi"',
         'agent: "Where to?"',
+        "Current route: key_book",
+        'Known: {"key_book":{"day":"2026-05-01"}}',
+        "Today: 2026-03-01 (Sunday), 12:00 UTC",
         'Newest message: "Rome"',
     ]
 
@@ -173,7 +178,16 @@ def test_no_message_can_imitate_a_line_of_the_prompt(texts: list[str]) -> None:
     session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"a": texts[0]})
     history = [user_message(text) if number % 2 else assistant_message(text) for number, text in enumerate(texts)]
     lines = render_message_prompt(QUESTIONS, session, history, NOW).splitlines()
-    heads = ("Today: ", "Current route: ", "Known: ", "Conversation:", 'user: "', 'agent: "', 'Newest message: "')
+    heads = (
+        "Completed: ",
+        "Today: ",
+        "Current route: ",
+        "Known: ",
+        "Conversation:",
+        'user: "',
+        'agent: "',
+        'Newest message: "',
+    )
     assert [line for line in lines if not line.startswith(heads)] == []
     assert sum(line.startswith("Newest message: ") for line in lines) == 1
     assert json.loads(lines[-1].partition(": ")[2]) == texts[-1]
