@@ -402,6 +402,8 @@ class RouteWalk:
             return "leave", "it was answered"
         if self._rejected:
             return "speak", f"{', '.join(self._rejected)} was rejected"
+        if self._changed and self._leads_to_done_tool(state):
+            return "leave", "it was answered with these values before"
         if self._returns_to_route:
             return "speak", "the route is resumed"
         if self._has_run_tool:
@@ -421,6 +423,16 @@ class RouteWalk:
     def _is_chosen(self, transition: Transition) -> bool:
         """Whether the message chose this transition in words."""
         return transition.condition in self._interpretation.true_conditions
+
+    def _leads_to_done_tool(self, state: State) -> bool:
+        """Whether a tool follows that acted with the present values, before they were changed and changed back."""
+        transition, _ = self._choose_transition(state, self._data, after_error=False)
+        target = None if transition is None else transition.resolve_target()
+        if not isinstance(target, State) or target.kind != "tool":
+            return False
+        arguments = self._build_arguments(target)
+        runs = self._session.progress.replaced_runs.get(target.id, ())
+        return any(run.gathered_arguments == arguments for run in runs)
 
     def _leads_to_chat(self, transition: Transition) -> bool:
         """Whether the message chose this transition in words, and its target is a state that speaks."""
@@ -763,8 +775,10 @@ class RouteWalk:
         return self._build_result(session, state=state, missing=missing, went_back=self._explain_return(state))
 
     def _explain_return(self, state: State) -> str:
-        """Return the reason why a state before the last one speaks, or an empty string."""
+        """Return the reason why a state before the last one or on another branch speaks, or an empty string."""
         current = self._current_state
+        if self._changed_choices and current is not None and current.id not in self._session.progress.path:
+            return self._back_reason
         if current is None or current is state or state.id not in self._old_path or current.id not in self._old_path:
             return ""
         if self._old_path.index(state.id) > self._old_path.index(current.id):
