@@ -476,8 +476,8 @@ def find_time_zone(name: Any) -> ZoneInfo:
         return ZoneInfo(name)
     except (TypeError, ValueError, OSError, ZoneInfoNotFoundError):
         raise InvalidArgumentError(
-            f"time_zone must be a name such as 'Europe/Lisbon', got {name!r:.80}. If the name is right, this computer has"
-            " no time zones: install the package tzdata."
+            f"time_zone must be a name such as 'Europe/Lisbon', got {name!r:.80}. If the name is right, this computer"
+            " has no time zones: install the package tzdata."
         ) from None
 
 

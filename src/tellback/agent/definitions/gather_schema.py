@@ -120,7 +120,8 @@ class GatherSchema(ABC):
     def _check(self, name: str, value: Any) -> Any: ...
 
     def _check_together(self, data: Mapping[str, Any]) -> None:
-        """Make the checks of several fields that need no missing field."""
+        """Raise `InvalidValue` if a check of several fields fails that needs no missing field."""
+        return
 
     def _restore(self, name: str, value: Any) -> Any:
         return value

@@ -481,10 +481,12 @@ class RouteWalk:
             return "speak", "its call waits for approval"
         this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
         progress = self._session.progress
-        run = this_turn or progress.runs.get(state.id) or self._restore_replaced_run(state, gathered)
+        run = this_turn or progress.runs.get(state.id)
+        if this_turn is None and (run is None or run.gathered_arguments != gathered):
+            run = self._restore_replaced_run(state, gathered) or run
         wants_again = retry_condition(state) in self._interpretation.true_conditions
         if run is not None:
-            acted = not state.repeat and (run.error is None or run.has_acted)
+            acted = _has_acted(state, run)
             if run.gathered_arguments == gathered or this_turn is not None:
                 if run.error is None:
                     return self._keep(state, run)
@@ -527,6 +529,8 @@ class RouteWalk:
         if found is None:
             return None
         others = tuple(run for run in replaced if run is not found)
+        if state.id in progress.runs and _has_acted(state, progress.runs[state.id]):
+            others = (*others, progress.runs[state.id])
         self._update_progress(
             runs={**progress.runs, state.id: found},
             replaced_runs={**progress.replaced_runs, state.id: others},
@@ -801,6 +805,11 @@ class RouteWalk:
             rejected=self._rejections,
             **more,
         )
+
+
+def _has_acted(state: State, run: ToolRun) -> bool:
+    """Whether a tool that must not repeat has done its work."""
+    return not state.repeat and (run.error is None or run.has_acted)
 
 
 def _transition_reason(transition: Transition) -> str:

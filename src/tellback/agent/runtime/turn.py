@@ -328,9 +328,8 @@ class AgentTurn(TurnPlanner):
             "required": ["answer"],
             "additionalProperties": False,
         }
-        conversation = user_message(
-            render_message_prompt(Questions({}), self._session, messages, agent.local_time(self._session))
-        )
+        now = self._agent.local_time(self._session)
+        conversation = user_message(render_message_prompt(Questions({}), self._session, messages, now))
         prompt_messages = prompt.add_instructions([conversation])
 
         def parse(reply: ChatReply) -> str:
