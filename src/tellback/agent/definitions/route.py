@@ -120,11 +120,8 @@ class Route:
 
     @property
     def has_actions(self) -> bool:
-        """Whether a state runs a tool that must not repeat by itself, or that needs approval."""
-        return any(
-            state.tool is not None and (not state.repeat or state.tool.requires_approval)
-            for state in self._states.values()
-        )
+        """Whether a state of the route is an action."""
+        return any(state.is_action for state in self._states.values())
 
     def state(self, id: str) -> State | None:
         """Return the state with this id, or None."""

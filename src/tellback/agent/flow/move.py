@@ -11,11 +11,9 @@ from tellback.agent.definitions.route import Route
 from tellback.agent.flow.interpretation import (
     Interpretation,
     RejectedValue,
-    change_condition,
     drop_condition,
     resolve_contradictions,
     retry_condition,
-    states_fresh_values,
 )
 from tellback.agent.flow.route_choice import (
     DEFAULT_THRESHOLDS,
@@ -24,9 +22,11 @@ from tellback.agent.flow.route_choice import (
     choose_route,
     find_current_route,
     find_queued_routes,
+    wants_change,
 )
-from tellback.agent.flow.route_data import merge_values
+from tellback.agent.flow.route_data import collect_done_actions, merge_values, undo_tool_data
 from tellback.agent.flow.walk import (
+    MAX_EARLIER_RUNS,
     MoveGenerator,
     MoveResult,
     RouteWalk,
@@ -171,7 +171,26 @@ def _enter_chosen_route(
         return session, completed
     if choice.reopens:
         return reopen_route(session, route.id, route.title, at=now), completed
-    return enter_route(session, route.id, route.title, initial_data=route.initial_data, at=now), completed
+    was_dropped = route.id in session.paused_routes and session.paused_routes[route.id].dropped
+    session = enter_route(session, route.id, route.title, initial_data=route.initial_data, at=now)
+    return (_begin_again(route, session) if was_dropped else session), completed
+
+
+def _begin_again(route: Route, session: SessionState) -> SessionState:
+    """Return the session in a new pass of its route, with the values that the user has stated.
+
+    What was done before the user dropped the route stays done, and does not count for the new pass.
+    """
+    progress = session.progress
+    done = collect_done_actions(route.states, progress)
+    return replace(
+        session,
+        current_state=None,
+        extracted=undo_tool_data(route, progress.runs.values(), session.extracted, {}),
+        progress=RouteProgress(
+            forgotten=progress.forgotten, earlier_runs=(*progress.earlier_runs, *done)[-MAX_EARLIER_RUNS:]
+        ),
+    )
 
 
 def is_at_its_end(route: Route, session: SessionState) -> bool:
@@ -202,8 +221,8 @@ def _apply_to_other_routes(
     """
     for route in reversed(queued):
         unfinished = session.paused_routes.get(route.id)
-        if unfinished is None and route.id in session.completed_routes and _changes(route, session, interpretation):
-            unfinished = replace(session.completed_routes[route.id])
+        if unfinished is None and wants_change(route, session, interpretation):
+            unfinished = session.completed_routes[route.id]
         fresh = PausedRoute(copy.deepcopy(route.initial_data), None, RouteProgress())
         session = wait_for_route(session, route.id, replace(unfinished or fresh, dropped=False))
     rejected: list[RejectedValue] = []
@@ -228,9 +247,3 @@ def _apply_to_other_routes(
             group[id] = replace(paused, extracted=extracted, changed=changed, pending_calls=pending_calls)
     session = replace(session, paused_routes=paused_routes, completed_routes=completed_routes)
     return session, tuple(rejected)
-
-
-def _changes(route: Route, session: SessionState, interpretation: Interpretation) -> bool:
-    if change_condition(route) in interpretation.true_conditions:
-        return True
-    return states_fresh_values(session, route.id, interpretation)

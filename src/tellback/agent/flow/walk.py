@@ -26,8 +26,10 @@ from tellback.agent.flow.interpretation import (
 from tellback.agent.flow.route_choice import NO_ROUTE_CHOICE, RouteChoice
 from tellback.agent.flow.route_data import (
     apply_approved_arguments,
+    collect_done_actions,
     list_pass_fields,
     merge_values,
+    read_fields,
     reapply_tool_data,
     undo_tool_data,
 )
@@ -271,9 +273,7 @@ class RouteWalk:
         ids = path[index:]
         removed = set(ids)
         states = [state for state in map(self._route.state, ids) if state is not None]
-        actions = [state.id for state in states if not state.repeat or (state.tool and state.tool.requires_approval)]
-        ended = [run for id in actions for run in progress.replaced_runs.get(id, ())]
-        ended += [progress.runs[id] for id in actions if id in progress.runs and progress.runs[id].error is None]
+        done = () if asks_again else collect_done_actions(states, progress)
         cleared = {*list_pass_fields(self._route, states), *forgets}
         cleared -= set(target.required_data)
         cleared |= set(target.gather) if asks_again else set()
@@ -296,9 +296,10 @@ class RouteWalk:
             choices={id: words for id, words in progress.choices.items() if id not in removed},
             replaced_runs={id: runs for id, runs in progress.replaced_runs.items() if id not in removed},
             held=tuple(id for id in progress.held if id not in removed),
+            confirmed={id: arguments for id, arguments in progress.confirmed.items() if id not in removed},
             forgotten=tuple(dict.fromkeys((*progress.forgotten, *sorted(cleared & set(self._route.gatherable))))),
             asked_again=tuple(name for name in gathered if name in self._data and name not in self._stated),
-            earlier_runs=(*progress.earlier_runs, *(() if asks_again else ended))[-MAX_EARLIER_RUNS:],
+            earlier_runs=(*progress.earlier_runs, *done)[-MAX_EARLIER_RUNS:],
         )
         self._remove_outdated_runs()
 
@@ -380,6 +381,9 @@ class RouteWalk:
         if state.kind == "tool":
             return (yield from self._run_tool(state))
         missing = self._missing_fields(state)
+        if not state.gather and self._leads_to_done_tool(state):
+            self._add_step(state, "skipped", "what it asks for was done with these values")
+            return "leave", ""
         if state is self._current_state and not self._has_looped:
             return self._judge_answer(state, missing)
         if missing:
@@ -402,8 +406,6 @@ class RouteWalk:
             return "leave", "it was answered"
         if self._rejected:
             return "speak", f"{', '.join(self._rejected)} was rejected"
-        if self._changed and self._leads_to_done_tool(state):
-            return "leave", "it was answered with these values before"
         if self._returns_to_route:
             return "speak", "the route is resumed"
         if self._has_run_tool:
@@ -425,14 +427,15 @@ class RouteWalk:
         return transition.condition in self._interpretation.true_conditions
 
     def _leads_to_done_tool(self, state: State) -> bool:
-        """Whether a tool follows that acted with the present values, before they were changed and changed back."""
-        transition, _ = self._choose_transition(state, self._data, after_error=False)
-        target = None if transition is None else transition.resolve_target()
-        if not isinstance(target, State) or target.kind != "tool":
-            return False
-        arguments = self._build_arguments(target)
-        runs = self._session.progress.replaced_runs.get(target.id, ())
-        return any(run.gathered_arguments == arguments for run in runs)
+        """Whether the user changed values back to those with which the action that follows was done in this pass."""
+        progress, changed = self._session.progress, {*self._changed, *self._stated}
+        for target in state.next_states():
+            if target.is_action and changed & read_fields(target):
+                runs = [*progress.replaced_runs.get(target.id, ()), *filter(None, [progress.runs.get(target.id)])]
+                arguments = self._build_arguments(target)
+                if any(run.gathered_arguments == arguments and _has_acted(target, run) for run in runs):
+                    return True
+        return False
 
     def _leads_to_chat(self, transition: Transition) -> bool:
         """Whether the message chose this transition in words, and its target is a state that speaks."""
@@ -479,6 +482,9 @@ class RouteWalk:
         """Return the verdict if the tool must not run now, else None."""
         if pending is not None and pending.call.input == gathered:
             return "speak", "its call waits for approval"
+        if pending is not None:  # it was made with values that have changed
+            others = tuple(each for each in self._session.pending_calls if each is not pending)
+            self._session = replace(self._session, pending_calls=others)
         this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
         progress = self._session.progress
         run = this_turn or progress.runs.get(state.id)
@@ -490,7 +496,8 @@ class RouteWalk:
             if run.gathered_arguments == gathered or this_turn is not None:
                 if run.error is None:
                     return self._keep(state, run)
-                if not wants_again or acted or this_turn is not None:
+                is_wanted = wants_again or self._was_confirmed_now(state)
+                if not is_wanted or acted or this_turn is not None:
                     return "fail", run.error
             elif acted and not self._was_confirmed_now(state):
                 return self._hold(state, run)
@@ -500,7 +507,23 @@ class RouteWalk:
             return "speak", f"{state.title} was done with other values"
         if self._rejected:
             return "speak", f"{', '.join(self._rejected)} was rejected"
-        return self._judge_consent(state)
+        return self._judge_consent(state) or self._judge_confirmation(state, gathered)
+
+    def _judge_confirmation(self, state: State, arguments: Mapping[str, Any]) -> Verdict | None:
+        """The user's agreement to an action is valid only for the arguments that the action had then."""
+        confirmation = self._find_confirmation(state)
+        if confirmation is None or not state.is_action:
+            return None
+        confirmed = self._session.progress.confirmed
+        if self._was_confirmed_now(state) or retry_condition(state) in self._interpretation.true_conditions:
+            self._update_progress(confirmed={**confirmed, state.id: arguments})
+            return None
+        if confirmed.get(state.id) == arguments:
+            return None
+        reason = f"{state.title} was not confirmed with the present values"
+        self._back_reason = self._back_reason or reason
+        self._return_to(confirmation)
+        return "return", reason
 
     def _judge_consent(self, state: State) -> Verdict | None:
         """A message that only asks questions, and states no value, starts no tool that the user has not seen coming."""

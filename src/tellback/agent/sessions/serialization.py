@@ -226,6 +226,7 @@ def _parse_progress(data: Mapping[str, Any] | None) -> RouteProgress:
         replaced_runs={
             id: tuple(ToolRun(**run) for run in runs) for id, runs in (data.get("replaced_runs") or {}).items()
         },
+        confirmed=dict(data.get("confirmed") or {}),
         earlier_runs=tuple(ToolRun(**run) for run in data.get("earlier_runs") or ()),
         **lists,
     )

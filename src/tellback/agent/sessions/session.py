@@ -70,7 +70,8 @@ class RouteProgress:
     `forgotten` are fields without a value whose earlier values must not be read again. `asked_again` are lists to which
     this pass adds, so that they are asked for although they have items. `replaced_runs` are runs with `repeat=False`,
     by state, that were done with values that have changed since. `held` are tool states that run again only if the user
-    asks for it. `earlier_runs` are runs of earlier passes.
+    asks for it. `confirmed` are the arguments, by tool state, to which the user has agreed. `earlier_runs` are runs of
+    earlier passes.
     """
 
     path: tuple[str, ...] = ()
@@ -82,6 +83,7 @@ class RouteProgress:
     asked_again: tuple[str, ...] = ()
     replaced_runs: Mapping[str, tuple[ToolRun, ...]] = field(default_factory=dict)
     held: tuple[str, ...] = ()
+    confirmed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     earlier_runs: tuple[ToolRun, ...] = ()
 
 
