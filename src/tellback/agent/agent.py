@@ -9,7 +9,7 @@ import copy
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, NoReturn, Unpack
 
 from tellback import validation
 from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses, parse_canned_responses
@@ -129,7 +129,7 @@ class Agent:
         limits: Limits | Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.name = validation.validate_text("an agent's name", name)
+        self._name = validation.validate_text("an agent's name", name)
         self.place = f"agent {name!r}"
         self.description = None if description is None else validation.validate_text("description", description)
         self.goal = None if goal is None else validation.validate_text("goal", goal)
@@ -177,6 +177,17 @@ class Agent:
         # Attributes set later are validated like constructor arguments.
         validate = _VALIDATORS.get(name)
         super().__setattr__(name, value if validate is None else validate(value, self))
+
+    @property
+    def name(self) -> str:
+        """The agent's name, which does not change: stored sessions are found by it."""
+        return self._name
+
+    @name.setter
+    def name(self, value: object) -> NoReturn:
+        raise AttributeError(
+            f"the name of {self.place} cannot be changed: create an Agent with the name {value!r:.80}."
+        )
 
     @property
     def routes(self) -> tuple[Route, ...]:

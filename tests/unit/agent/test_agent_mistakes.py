@@ -160,6 +160,17 @@ async def test_invalid_turn_arguments_raise_an_error_before_any_model_call(
     assert not setup.agent._responder._running_keys
 
 
+def test_the_name_of_an_agent_and_the_title_of_a_route_cannot_be_changed() -> None:
+    agent = Agent("Wanda")
+    route = agent.create_route(title="Book a flight")
+    with pytest.raises(AttributeError, match=r"the name of agent 'Wanda' cannot be changed: create an Agent with"):
+        agent.name = "Olga"
+    with pytest.raises(AttributeError, match=r"the title of route 'Book a flight' cannot be changed: create a Route"):
+        route.title = "Book a hotel"
+    assert (agent.name, route.title) == ("Wanda", "Book a flight")
+    assert agent.with_model("gpt-5").name == "Wanda"
+
+
 async def test_an_agent_without_a_model_raises_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match=r"agent 'Wanda' has no model: pass Agent\(model"):
         await Agent("Wanda").respond("Hi")
