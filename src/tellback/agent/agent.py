@@ -171,7 +171,7 @@ class Agent:
             self.add_route(route)
         self._responder = Responder(self)
         if routes:
-            self.check()
+            self._validate_flow()
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Attributes set later are validated like constructor arguments.
@@ -222,13 +222,6 @@ class Agent:
                 route.place,
                 f"the id {route.id!r} is already used by {existing.title!r}: give one of them another id or title.",
             )
-        for name in route.domains or ():
-            if not self.domains.has(name):
-                known_domains = ", ".join(self.domains.names) or "none"
-                raise FlowError(
-                    route.place,
-                    f"the domain {name!r} is unknown. Known: {known_domains}. Add it first: agent.add_domain(...).",
-                )
         self._register_route(route)
         return route
 
@@ -252,7 +245,16 @@ class Agent:
         return self
 
     def add_domain(self, name: str, domain: Any) -> None:
-        """Add tools and functions under a name; routes can be restricted to named domains."""
+        """Add tools, functions and other values under a name; routes can be restricted to named domains.
+
+        A route may name a domain before it is added; it must exist at the first turn.
+
+        >>> agent = Agent("Wanda")
+        >>> route = agent.create_route(title="Refund", domains=["payment"])
+        >>> agent.add_domain("payment", {"currency": "EUR", "refund": lambda amount: f"{amount} paid back"})
+        >>> agent.domain.payment.currency, agent.domain.payment.refund(5)
+        ('EUR', '5 paid back')
+        """
         self.domains.register(name, domain)
 
     def domains_for_route(self, route_id: str) -> dict[str, dict[str, Any]]:
@@ -337,7 +339,8 @@ class Agent:
         self.route_keys[route.id] = route.key = key
 
     def check(self) -> None:
-        """Raise `FlowError` if a route is invalid, tools conflict, or strict mode lacks a fallback response."""
+        """Raise `FlowError` if a route is invalid or names an unknown domain, tools conflict, or strict mode lacks a
+        fallback response. The first turn calls it."""
         snapshot = (
             self._route_revisions(),
             self.composition_mode,
@@ -349,12 +352,26 @@ class Agent:
         )
         if self._last_validated == snapshot:
             return
+        self._validate_flow()
+        for route in self.routes_by_id.values():
+            self._validate_domains(route)
+        self._last_validated = snapshot
+
+    def _validate_flow(self) -> None:
         for route in self.routes_by_id.values():
             route.check()
         if self.composition_mode is CompositionMode.CANNED_STRICT:
             self._validate_strict_mode()
         self._validate_tools()
-        self._last_validated = snapshot
+
+    def _validate_domains(self, route: Route) -> None:
+        unknown = [name for name in route.domains or () if not self.domains.has(name)]
+        if unknown:
+            raise FlowError(
+                route.place,
+                f"the domain {unknown[0]!r} is unknown. Known: {', '.join(self.domains.names) or 'none'}. Add it with"
+                " agent.add_domain(...) before the first turn.",
+            )
 
     def _validate_strict_mode(self) -> None:
         unconditional = [each for each in self.canned_responses if each.condition is None]

@@ -40,7 +40,8 @@ from tests.unit.agent.travel_setup import make_travel_setup
         {"domains": "payment"},
         {"domains": ["payment"]},
         {"domains": {"payment": {}}},
-        {"domains": {"payment": {"fee": 5}}},
+        {"domains": {"payment": 5}},
+        {"domains": {"payment": {5: "fee"}}},
         {"routes": ["Book a flight"]},
         {"routes": Route("Book a flight")},
         {"canned_responses": "Hello!"},
@@ -85,7 +86,6 @@ def test_a_threshold_must_be_a_number_from_0_to_100(value: Any) -> None:
         ({"title": "Book", "colour": "red"}, "invalid arguments for a route"),
         ({"title": "Book", "conditions": "the user wants to fly"}, "conditions must be a list"),
         ({"title": "Book", "rules": "be kind"}, "rules must be a list"),
-        ({"title": "Book", "domains": ["payment"]}, "'payment' is unknown"),
         ({"title": "Book", "domains": "payment"}, "domains must be a list"),
         ({"title": "Book", "gather_schema": {"type": "array"}}, "gather_schema"),
         ({"title": "Book", "gather_schema": "Flight"}, "gather_schema"),
@@ -118,6 +118,27 @@ def test_errors_about_unknown_routes_list_the_known_ones() -> None:
         agent.domains_for_route("x")
     with pytest.raises(InvalidArgumentError, match="'Book a flight', 'Tell the weather'"):
         agent.domains_for_route_title("Fly to Mars")
+
+
+async def test_an_unknown_domain_of_a_route_is_rejected_before_the_first_turn() -> None:
+    agent = Agent("Wanda", domains={"shipping": {"rate": 5}}, model=(model := ScriptedModel([])))
+    agent.create_route(title="Pay", domains=["payment"]).initial_state.transition_to(chat_state="Take the money")
+    with pytest.raises(FlowError, match=r"Route 'Pay': the domain 'payment' is unknown. Known: shipping"):
+        agent.check()
+    with pytest.raises(FlowError, match="the domain 'payment' is unknown"):
+        await agent.respond("Hi")
+    assert model.requests == []
+
+
+@pytest.mark.parametrize("is_passed_to_the_agent", [True, False])
+def test_a_domain_may_be_added_after_the_route_that_names_it(is_passed_to_the_agent: bool) -> None:
+    route = Route("Pay", domains=["payment"])
+    agent = Agent("Wanda", routes=[route] if is_passed_to_the_agent else [])
+    if not is_passed_to_the_agent:
+        agent.add_route(route)
+    agent.add_domain("payment", {"refund": print})
+    agent.check()
+    assert agent.domains_for_route_title("Pay") == {"payment": {"refund": print}}
 
 
 def test_add_route_accepts_only_routes() -> None:
