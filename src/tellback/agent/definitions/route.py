@@ -303,7 +303,7 @@ def _is_always_taken(transition: Transition) -> bool:
     target = transition.target
     if transition.condition is not None or _target_requires_data(transition):
         return False
-    return not isinstance(target, State) or target.kind != "chat" or not _can_be_skipped(target)
+    return not isinstance(target, State) or not (target.skip_if is not None or target.gather)
 
 
 def _validate_no_silent_cycle(state: State) -> None:
