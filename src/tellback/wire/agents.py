@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 MAX_SESSION_ID_LENGTH = 150
 """The maximum length of a session id; shared adapters need room for a prefix."""
 
-HIDDEN_KEYS = frozenset(("progress", "paused_routes", "context", "idempotent_reply", "pending_calls", "owner"))
+HIDDEN_KEYS = frozenset(
+    (
+        *("progress", "paused_routes", "waiting_routes", "completed_routes", "last_route"),
+        *("context", "idempotent_reply", "pending_calls", "owner"),
+    )
+)
 """Keys of the collected data that are not sent: internal state of the agent and inputs of its tools."""
 
 COLLECTED_DATA_KEYS = KeyMapping(

@@ -42,7 +42,7 @@ _SESSION_KEYS = frozenset(
         *("extracted", "route_history", "metadata", "progress", "context", "idempotent_reply"),
         *("paused_routes", "waiting_routes", "completed_routes"),
         *("pending_calls", "owner", "current_route_title", "current_route_entered_at"),
-        *("current_state_description", "current_state_entered_at"),
+        *("current_state_description", "current_state_entered_at", "last_route"),
     )
 )
 """The keys of `collected_data` that belong to the session."""
@@ -97,6 +97,7 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
             "idempotent_reply": _to_plain_fields(session.idempotent_reply),
             "pending_calls": _pending_calls_to_dicts(session.pending_calls),
             "owner": session.owner,
+            "last_route": session.last_route,
         },
     }
 
@@ -179,6 +180,7 @@ def _parse_session(session_id: str, data: Mapping[str, Any]) -> SessionState:
         if collected.get("idempotent_reply")
         else None,
         pending_calls=_parse_pending_calls(collected.get("pending_calls")),
+        last_route=collected.get("last_route"),
     )
 
 
@@ -357,7 +359,7 @@ def _event_to_row(
         "session_id": session.id,
         "content": make_storable(_event_text(event)),
         "user_id": user_id,
-        "route": None if route is None else route.id,
+        "route": session.last_route if route is None else route.id,  # a completed route is no longer the current one
         "state": None if state is None else state.id,
         "tool_calls": calls,
         "event": event,

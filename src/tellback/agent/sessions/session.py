@@ -122,7 +122,8 @@ class SessionState:
     to the agent's context. `owner` is the session's user, once known: only this user can continue the session.
     `paused_routes` were left and can be resumed where they stopped; those in `waiting_routes` are resumed when the
     current route ends, the last one first. The data of a completed route stays in `extracted` until another route is
-    entered, and in `completed_routes` until the route is entered again.
+    entered, and in `completed_routes` until the route is entered again. `last_route` is the id of the route of the last
+    turn: the current one, or the one that this turn completed.
 
     >>> create_session("web-42").extracted
     {}
@@ -143,6 +144,7 @@ class SessionState:
     pending_calls: tuple[PendingCall, ...] = ()
     owner: str = ""
     idempotent_reply: IdempotentReply | None = None
+    last_route: str | None = None
 
     def has_completed(self, route_id: str) -> bool:
         """Whether the last visit of this route reached its end."""

@@ -66,6 +66,7 @@ sessions = st.builds(
     ),
     context=data_values,
     pending_calls=waits,
+    last_route=st.none() | names,
 )
 
 
