@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
+import tellback.agent as agent_api
 from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
 from tellback.agent.sessions.session import (
     CurrentRoute,
@@ -84,6 +85,25 @@ def test_a_new_session_is_empty_and_stores_its_creation_time() -> None:
     assert (session.id, session.extracted, session.current_route, session.version) == ("web-42", {}, None, 0)
     assert session.metadata["channel"] == "whatsapp"
     assert before <= session.metadata["created_at"] == session.metadata["last_updated_at"] <= datetime.now(UTC)
+
+
+def test_a_session_can_be_built_by_hand_and_restored_from_json() -> None:
+    search = agent_api.ToolRun("search_flights", {"to": "Rome"}, content="TP1")
+    built = agent_api.SessionState(
+        "web-42",
+        current_route=agent_api.CurrentRoute("book", "Book a flight"),
+        current_state=agent_api.CurrentState("ask", "Ask when"),
+        extracted={"to": "Rome"},
+        route_history=(agent_api.RouteVisit("weather", completed=True), agent_api.RouteVisit("book")),
+        progress=agent_api.RouteProgress(path=("start", "ask"), spoken=("ask",), runs={"search": search}),
+        paused_routes={"hotel": agent_api.PausedRoute({"nights": 2})},
+        pending_calls=(agent_api.PendingCall("pay", ToolCall("call_1", "pay", {"amount": 5})),),
+        idempotent_reply=agent_api.IdempotentReply("key-1", "Where to?"),
+    )
+    assert built.current_route is not None
+    assert built.current_route.entered_at.tzinfo is not None
+    assert through_json(built) == built
+    assert enter_route(built, "hotel", "Book a hotel").extracted == {"nights": 2}
 
 
 def test_sessions_without_an_id_get_unique_ids() -> None:
