@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -37,18 +38,68 @@ from tellback.agent.runtime.turn import MemoryOptions, MemorySource
 from tellback.agent.sessions.persistence import Persistence, SessionStore
 from tellback.agent.sessions.session import PausedRoute, SessionState
 from tellback.chat import ChatOptions, Model
+from tellback.chat.dispatch import as_reply
+from tellback.chat.model import Messages, ModelBase, ToolEntry
 from tellback.chat.options import ChatOptionsLike
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError
 from tellback.tools import Tool, as_tool
 from tellback.turns.request import resolve_options
+from tellback.types import ChatReply, ReplyDelta, reply_deltas
 from tellback.types.ids import slug, utc_now
 
 
+class CompletingModel(ModelBase):
+    """A model object that has only `complete`, with its class's name as the model's name. It streams whole replies.
+
+    >>> from tellback.types import user_message
+    >>> class Parrot:
+    ...     async def complete(self, messages, system=None, tools=None, **options):
+    ...         return ChatReply(f"You said: {messages[-1].content}")
+    >>> model = CompletingModel(Parrot())
+    >>> model.model, asyncio.run(model.complete([user_message("Hi")])).text
+    ('Parrot', 'You said: Hi')
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.model = str(getattr(source, "model", None) or type(source).__name__)
+        self.provider = str(getattr(source, "provider", None) or "custom")
+
+    async def complete(
+        self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
+    ) -> ChatReply:
+        found = self.source.complete(messages, system, tools, **options)
+        return as_reply(await found if inspect.isawaitable(found) else found)
+
+    async def stream(
+        self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
+    ) -> AsyncGenerator[ReplyDelta, None]:
+        for delta in reply_deltas(await self.complete(messages, system, tools, **options)):
+            yield delta
+
+    def __repr__(self) -> str:
+        return repr(self.source)
+
+
 def validate_model(name: str, value: Any) -> Any:
-    """Return the value if it is a model name, a model or None."""
-    if value is not None and (isinstance(value, type) or not (isinstance(value, str) or hasattr(value, "complete"))):
-        raise InvalidArgumentError(f"{name} must be a name or a model object, got {value!r:.80}.")
-    return value
+    """Return the value if it is a model name, a model or None; complete a model that has only `complete`."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, type) or not callable(getattr(value, "complete", None)):
+        problem = "which is a class: pass an object" if isinstance(value, type) else "which has no method complete"
+        raise InvalidArgumentError(f"{name} must be a name or a model object, got {value!r:.80}, {problem}.")
+    if callable(getattr(value, "stream", None)) and isinstance(getattr(value, "model", None), str):
+        return value
+    try:
+        inspect.signature(value.complete).bind((), None, (), output_schema=None)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"{name} cannot be called, its method complete has other parameters ({error}): write"
+            " async def complete(self, messages, system=None, tools=None, **options) -> ChatReply."
+        ) from error
+    except ValueError:  # its signature cannot be read
+        pass
+    return CompletingModel(value)
 
 
 def resolve_session_store(value: Any) -> Any:
@@ -78,8 +129,8 @@ def parse_composition_mode(value: Any) -> CompositionMode:
 class Agent:
     """An assistant that follows routes, gathers data, uses tools, and can have a memory.
 
-    - `model`, `options` (a `ChatOptions` or a mapping of its fields): the model and its settings. `understand_model`
-      may be a smaller one for interpreting messages.
+    - `model`, `options` (a `ChatOptions` or a mapping of its fields): the model and its settings. A model is a name or
+      an object with the method `complete` of `Model`. `understand_model` may be a smaller one for interpreting messages.
     - `context`: a value, or a function that returns it for a session; tools and templates use it, and the model sees
       its plain values whose names do not begin with `_`.
     - `routes`, `terms`, `guidelines`, `capabilities`, `domains`, `tools`, `skills`, `rules`, `prohibitions`: its
@@ -479,6 +530,8 @@ class Agent:
 
     def _resolve_chat_options(self, source: ChatOptionsLike | None) -> ChatOptions:
         options = resolve_options(source, default_model=UNSET_MODEL)
+        if not isinstance(options.model, str):
+            options = replace(options, model=validate_model("options.model", options.model))
         for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
             if getattr(options, name) is not None:
                 raise ConfigurationError(f"an agent's options must not contain {name}: the agent sets it.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tellback import ChatReply, Tellback
 from tellback.agent import END_ROUTE, Agent, Route, Thresholds, create_session
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError, TellbackError
 from tellback.testing import ScriptedModel
@@ -195,6 +196,64 @@ def test_the_name_of_an_agent_and_the_title_of_a_route_cannot_be_changed() -> No
 async def test_an_agent_without_a_model_raises_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match=r"agent 'Wanda' has no model: pass Agent\(model"):
         await Agent("Wanda").respond("Hi")
+
+
+class NoModel:
+    def generate(self) -> str:
+        return "Hello!"
+
+
+class OldModel:
+    async def complete(self, prompt: str) -> str:
+        return "Hello!"
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (NoModel(), "which has no method complete"),
+        (ScriptedModel, "which is a class: pass an object"),
+        (OldModel(), "its method complete has other parameters"),
+    ],
+)
+def test_an_object_that_is_no_model_is_rejected_with_what_is_missing(model: Any, problem: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=problem):
+        Agent("Wanda", model=model)
+    with pytest.raises(InvalidArgumentError, match=problem):
+        Agent("Wanda", understand_model=model)
+    with pytest.raises(InvalidArgumentError, match=problem):
+        Agent("Wanda").with_model(model)
+    with pytest.raises(TellbackError, match="model"):
+        Agent("Wanda", options={"model": model})
+
+
+class MinimalModel:
+    """A model with nothing but `complete`."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def complete(self, messages: Any, system: Any = None, tools: Any = None, **options: Any) -> ChatReply:
+        self.calls.append((messages, system, tools, options))
+        if "output_schema" in options:
+            return ChatReply('{"routes": {}, "data": {}}')
+        return ChatReply("Hello!")
+
+
+@pytest.mark.parametrize("field", ["model", "options"])
+async def test_a_model_with_only_complete_answers_and_streams(field: str) -> None:
+    model = MinimalModel()
+    agent = Agent("Wanda", **({"model": model} if field == "model" else {"options": {"model": model}}))
+    assert (await agent.respond("Hi")).message == "Hello!"
+    deltas = [chunk.delta async for chunk in agent.respond_stream("Hi")]
+    assert "".join(deltas) == "Hello!"
+    assert len(model.calls) == 2
+    async with Tellback(":memory:", worker=False) as tb:
+        remembering = Agent("Wanda", model=model, memory=tb.user("maya"))  # type: ignore[arg-type]
+        response = await remembering.respond("Hi")
+        assert response.message == "Hello!"
+        [*_, reply] = await tb.user("maya").conversations.messages(response.conversation_id or "")
+        assert reply.model == "MinimalModel"
 
 
 async def test_an_unknown_model_name_is_reported() -> None:
