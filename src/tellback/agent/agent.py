@@ -8,6 +8,7 @@ import asyncio
 import copy
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NoReturn, Unpack
@@ -49,7 +50,7 @@ from tellback.types.ids import slug, utc_now
 
 
 class CompletingModel(ModelBase):
-    """A model object that has only `complete`, with its class's name as the model's name. It streams whole replies.
+    """A model object that lacks a name or `stream`: its class's name is the model's name, and it streams whole replies.
 
     >>> from tellback.types import user_message
     >>> class Parrot:
@@ -74,8 +75,13 @@ class CompletingModel(ModelBase):
     async def stream(
         self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
     ) -> AsyncGenerator[ReplyDelta, None]:
-        for delta in reply_deltas(await self.complete(messages, system, tools, **options)):
-            yield delta
+        if not hasattr(self.source, "stream"):
+            for delta in reply_deltas(await self.complete(messages, system, tools, **options)):
+                yield delta
+            return
+        async with aclosing(self.source.stream(messages, system, tools, **options)) as deltas:
+            async for delta in deltas:
+                yield delta
 
     def __repr__(self) -> str:
         return repr(self.source)
@@ -130,7 +136,7 @@ class Agent:
     """An assistant that follows routes, gathers data, uses tools, and can have a memory.
 
     - `model`, `options` (a `ChatOptions` or a mapping of its fields): the model and its settings. A model is a name or
-      an object with the method `complete` of `Model`. `understand_model` may be a smaller one for interpreting messages.
+      an object with the method `complete` of `Model`. `understand_model` may be a smaller one that interprets messages.
     - `context`: a value, or a function that returns it for a session; tools and templates use it, and the model sees
       its plain values whose names do not begin with `_`.
     - `routes`, `terms`, `guidelines`, `capabilities`, `domains`, `tools`, `skills`, `rules`, `prohibitions`: its

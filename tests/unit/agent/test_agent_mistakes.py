@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tellback import ChatReply, Tellback
+from tellback import ChatReply, StreamStop, Tellback, TextDelta
 from tellback.agent import END_ROUTE, Agent, Route, Thresholds, create_session
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError, TellbackError
 from tellback.testing import ScriptedModel
@@ -254,6 +254,18 @@ async def test_a_model_with_only_complete_answers_and_streams(field: str) -> Non
         assert response.message == "Hello!"
         [*_, reply] = await tb.user("maya").conversations.messages(response.conversation_id or "")
         assert reply.model == "MinimalModel"
+
+
+async def test_a_model_without_a_name_streams_its_own_deltas() -> None:
+    class NamelessModel(MinimalModel):
+        async def stream(self, messages: Any, system: Any = None, tools: Any = None, **options: Any) -> Any:
+            yield TextDelta("Hel")
+            yield TextDelta("lo!")
+            yield StreamStop("end_turn")
+
+    agent = Agent("Wanda", model=NamelessModel())  # type: ignore[arg-type]
+    chunks = [chunk async for chunk in agent.respond_stream("Hi")]
+    assert [chunk.delta for chunk in chunks if chunk.delta] == ["Hel", "lo!"]
 
 
 async def test_an_unknown_model_name_is_reported() -> None:
