@@ -76,7 +76,7 @@ MODULE_NAMES = {
     """,
     "tellback.sessions": """
         InMemoryAdapter MongoAdapter OpenSearchAdapter PersistenceAdapter PostgresAdapter RedisAdapter
-        SqlAlchemyAdapter SqliteAdapter
+        RepositoryAdapter SqlAlchemyAdapter SqliteAdapter
     """,
     "tellback.skills": """
         SkillResolver

@@ -420,13 +420,7 @@ async def test_the_adapter_is_initialized_once_on_first_use(adapter: InMemoryAda
     assert started == 1
 
 
-def test_an_error_about_an_incomplete_adapter_lists_the_missing_methods() -> None:
-    class Half:
-        session_repository = message_repository = None
-
-    half: Any = Half()
-    with pytest.raises(ConfigurationError, match="no initialize, disconnect, save, purge_expired"):
-        Persistence(half)
+def test_a_user_id_in_the_place_of_auto_save_is_rejected() -> None:
     wrong: Any = "user_123"
     with pytest.raises(ConfigurationError, match="by keyword"):
         Persistence(InMemoryAdapter(), wrong)
