@@ -100,8 +100,8 @@ class RepositoryAdapter(Protocol):
     """The smallest adapter that `Persistence` accepts: two repositories.
 
     `initialize`, `disconnect` and `purge_expired` are optional, with the meaning that they have in
-    `PersistenceAdapter`. `save` is optional, too: without it, a turn is saved by several calls of the repositories, with
-    weaker guarantees. `get` reads the stored version, `create` or `update` stores the session, `add` stores the
+    `PersistenceAdapter`. `save` is optional, too: without it, a turn is saved by several calls of the repositories,
+    with weaker guarantees. `get` reads the stored version, `create` or `update` stores the session, `add` stores the
     messages. If one of these calls fails, the earlier ones stay stored. If two processes save turns of one session at
     the same time, both may pass the check of the version, and the later one replaces the other's session.
 

@@ -271,7 +271,8 @@ def complete_adapter(adapter: PersistenceAdapter | RepositoryAdapter) -> Persist
     >>> from tellback.sessions import InMemoryAdapter
     >>> class SavingAdapter:  # with `save`, the session repository needs no `update`
     ...     whole = InMemoryAdapter()
-    ...     session_repository, message_repository, save = whole.session_repository, whole.message_repository, whole.save
+    ...     session_repository, message_repository = whole.session_repository, whole.message_repository
+    ...     save = whole.save
     >>> asyncio.run(complete_adapter(SavingAdapter()).purge_expired())
     0
     """

@@ -173,9 +173,9 @@ class Persistence:
     """Stores an agent's sessions and messages in the database of an adapter: pass it as `Agent(persistence=...)`.
 
     With `auto_save` the agent saves each turn automatically: the session **and** its messages, in one step. Otherwise
-    pass on `response.session`, and save it with `save`. An adapter of your own needs only two repositories; then a save
-    takes several steps (see `tellback.sessions.RepositoryAdapter`). `user_id` restricts it to one user: it does not find sessions
-    of others. The adapter is initialized at the first use; `async with` disconnects it at the end.
+    pass on `response.session`, and save it with `save`. `user_id` restricts it to one user: it does not find sessions
+    of others. The adapter is initialized at the first use; `async with` disconnects it at the end. An adapter of your
+    own needs only two repositories; then a save takes several steps (see `tellback.sessions.RepositoryAdapter`).
 
     >>> import asyncio
     >>> from tellback.sessions import InMemoryAdapter
