@@ -673,6 +673,7 @@ class RouteWalk:
     def _choose_unconditional(self, transitions: Sequence[Transition]) -> Transition:
         """Return the transition taken before, or the first one whose target has something to do."""
         if len(transitions) > 1:
+            transitions = [each for each in transitions if not self._is_used_up(each)] or transitions
             for transition in transitions:
                 target = transition.resolve_target()
                 if not isinstance(target, State) or target.id in self._old_path:
@@ -682,6 +683,18 @@ class RouteWalk:
                 if isinstance(target, State) and not self._is_skipped(target):
                     return transition
         return transitions[0]
+
+    def _is_used_up(self, transition: Transition) -> bool:
+        """Whether all states from the target on are skipped, up to one that nothing follows: no state would speak."""
+        target, seen = transition.resolve_target(), set[str]()
+        while isinstance(target, State) and target.id not in seen and self._is_skipped(target):
+            if not target.transitions:
+                return True
+            if len(target.transitions) > 1 or target.transitions[0].condition is not None:
+                return False
+            seen.add(target.id)
+            target = target.transitions[0].resolve_target()
+        return False
 
     def _is_skipped(self, state: State) -> bool:
         if state.skip_if is not None and self._evaluate(state, "skip_if", state.skip_if):

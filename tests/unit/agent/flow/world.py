@@ -104,7 +104,7 @@ def build_service(random: Random, number: int) -> Service:
         """Book a day."""
         raise NotImplementedError
 
-    fields = {"day": {"type": "string"}, "size": {"type": "integer"}, "slots": {}, "ref": {}}
+    fields: dict[str, Any] = {"day": {"type": "string"}, "size": {"type": "integer"}, "slots": {}, "ref": {}}
     fields |= {"items": {"type": "array", "items": {"type": "string"}}, "account": {"type": "string"}}
     route = Route(
         f"Service {number}",
