@@ -171,26 +171,23 @@ def _enter_chosen_route(
         return session, completed
     if choice.reopens:
         return reopen_route(session, route.id, route.title, at=now), completed
-    was_dropped = route.id in session.paused_routes and session.paused_routes[route.id].dropped
-    session = enter_route(session, route.id, route.title, initial_data=route.initial_data, at=now)
-    return (_begin_again(route, session) if was_dropped else session), completed
+    session = _revive(route, session)
+    return enter_route(session, route.id, route.title, initial_data=route.initial_data, at=now), completed
 
 
-def _begin_again(route: Route, session: SessionState) -> SessionState:
-    """Return the session in a new pass of its route, with the values that the user has stated.
+def _revive(route: Route, session: SessionState) -> SessionState:
+    """Let a dropped route begin again, in a new pass with the values that the user has stated.
 
     What was done before the user dropped the route stays done, and does not count for the new pass.
     """
-    progress = session.progress
-    done = collect_done_actions(route.states, progress)
-    return replace(
-        session,
-        current_state=None,
-        extracted=undo_tool_data(route, progress.runs.values(), session.extracted, {}),
-        progress=RouteProgress(
-            forgotten=progress.forgotten, earlier_runs=(*progress.earlier_runs, *done)[-MAX_EARLIER_RUNS:]
-        ),
-    )
+    dropped = session.paused_routes.get(route.id)
+    if dropped is None or not dropped.dropped:
+        return session
+    progress = dropped.progress
+    earlier_runs = (*progress.earlier_runs, *collect_done_actions(route.states, progress))[-MAX_EARLIER_RUNS:]
+    data = undo_tool_data(route, progress.runs.values(), dropped.extracted, {})
+    revived = PausedRoute(data, None, RouteProgress(forgotten=progress.forgotten, earlier_runs=earlier_runs))
+    return replace(session, paused_routes={**session.paused_routes, route.id: revived})
 
 
 def is_at_its_end(route: Route, session: SessionState) -> bool:
@@ -220,11 +217,12 @@ def _apply_to_other_routes(
     Values of routes that are not in progress are returned as rejected.
     """
     for route in reversed(queued):
+        session = _revive(route, session)
         unfinished = session.paused_routes.get(route.id)
         if unfinished is None and wants_change(route, session, interpretation):
             unfinished = session.completed_routes[route.id]
         fresh = PausedRoute(copy.deepcopy(route.initial_data), None, RouteProgress())
-        session = wait_for_route(session, route.id, replace(unfinished or fresh, dropped=False))
+        session = wait_for_route(session, route.id, unfinished or fresh)
     rejected: list[RejectedValue] = []
     paused_routes, completed_routes = dict(session.paused_routes), dict(session.completed_routes)
     for id in dict.fromkeys((*interpretation.data, *interpretation.forgotten)):

@@ -214,7 +214,7 @@ class RouteWalk:
             used = {name: value for name, value in self._stated.items() if name in self._current_state.gather}
             self._stated = {name: value for name, value in self._stated.items() if name not in used}
             self._report_used(used, self._back_reason)
-            self._begin_pass(target, looping.forgets)
+            self._begin_pass(target, self._current_state, looping.forgets)
         interpretation = replace(self._interpretation, data={self._route.id: self._stated})
         data, changed, refused = merge_values(self._route, self._data, interpretation)
         self._rejections += refused
@@ -262,7 +262,9 @@ class RouteWalk:
                 return None
         return transition
 
-    def _begin_pass(self, target: State, forgets: Iterable[str] = (), *, asks_again: bool = False) -> None:
+    def _begin_pass(
+        self, target: State, source: State, forgets: Iterable[str] = (), *, asks_again: bool = False
+    ) -> None:
         """Begin a new pass at an earlier state: the states from there on speak and run once more, with their own data.
 
         With `asks_again` the fields of the target are cleared even if they are lists.
@@ -274,7 +276,8 @@ class RouteWalk:
         removed = set(ids)
         states = [state for state in map(self._route.state, ids) if state is not None]
         done = () if asks_again else collect_done_actions(states, progress)
-        cleared = {*list_pass_fields(self._route, states), *forgets}
+        others = [each for each in target.find_reachable() if source in each.find_reachable()]  # of other branches
+        cleared = {*list_pass_fields(self._route, [*states, *others]), *forgets}
         cleared -= set(target.required_data)
         cleared |= set(target.gather) if asks_again else set()
         if asks_again:
@@ -400,6 +403,8 @@ class RouteWalk:
         """Whether the user's message answers the state that spoke last."""
         if missing:
             return "speak", f"still needs {', '.join(missing)}"
+        if state.gather and all(name in self._data for name in state.gather):
+            return "leave", "it was answered"
         if not self._interpretation.user_spoke:
             return "speak", "the user has not answered it"
         if state.gather:
@@ -482,9 +487,7 @@ class RouteWalk:
         """Return the verdict if the tool must not run now, else None."""
         if pending is not None and pending.call.input == gathered:
             return "speak", "its call waits for approval"
-        if pending is not None:  # it was made with values that have changed
-            others = tuple(each for each in self._session.pending_calls if each is not pending)
-            self._session = replace(self._session, pending_calls=others)
+        self._drop_call(pending)  # it was made with values that have changed
         this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
         progress = self._session.progress
         run = this_turn or progress.runs.get(state.id)
@@ -508,6 +511,11 @@ class RouteWalk:
         if self._rejected:
             return "speak", f"{', '.join(self._rejected)} was rejected"
         return self._judge_consent(state) or self._judge_confirmation(state, gathered)
+
+    def _drop_call(self, pending: PendingCall | None) -> None:
+        if pending is not None:
+            others = tuple(each for each in self._session.pending_calls if each is not pending)
+            self._session = replace(self._session, pending_calls=others)
 
     def _judge_confirmation(self, state: State, arguments: Mapping[str, Any]) -> Verdict | None:
         """The user's agreement to an action is valid only for the arguments that the action had then."""
@@ -783,13 +791,13 @@ class RouteWalk:
             self._has_looped = True
             self._back_reason = self._back_reason or reason
             self._add_step(target, "repeats", reason)
-            self._begin_pass(target)
+            self._begin_pass(target, state)
             return ""
         if state.kind == "tool" and target.kind == "chat" and not self._has_led_back:
             self._has_led_back = self._has_looped = True
             self._back_reason = f"{state.title} led back to it"
             self._add_step(target, "repeats", self._back_reason)
-            self._begin_pass(target, transition.forgets, asks_again=True)
+            self._begin_pass(target, state, transition.forgets, asks_again=True)
             return ""
         return f"{target.title!r} was already passed in this turn"
 

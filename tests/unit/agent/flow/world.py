@@ -6,6 +6,7 @@ of the replies report, and raises `BrokenPromise` for a difference.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -20,11 +21,20 @@ from tellback.agent.definitions.state import State
 from tellback.agent.flow.interpretation import Interpretation, change_condition, drop_condition, retry_condition
 from tellback.agent.flow.move import MoveResult, ToolRunRequest, ToolRunResult, move
 from tellback.agent.prompts.reply import render_reply_prompt
-from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, create_session, get_route_data
+from tellback.agent.sessions.session import (
+    PendingCall,
+    SessionState,
+    ToolRun,
+    create_session,
+    find_unfinished,
+    get_route_data,
+)
 from tellback.tools import tool
 from tellback.types import ToolCall
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+USERS_PER_AGENT = 10
+"""How many consecutive seeds talk to the same agent: building one takes longer than a conversation."""
 DAYS, SIZES = ("Monday", "Tuesday", "Friday"), (1, 2, 3)
 ITEMS = ("tea", "milk", "rice", "salt")
 MORE, CARD, CASH = "the user wants another one", "the user pays by card", "the user pays in cash"
@@ -78,6 +88,7 @@ class Service:
     action: State
     confirm: State | None
     report: State | None
+    branch: State | None
     order: Mapping[str, int]
     """The position of each state in the route."""
 
@@ -121,6 +132,9 @@ def build_service(random: Random, number: int) -> Service:
         asks.append(last)
     if happens(0.4):
         last = last.transition_to(tool_state=look, save_as="slots" if happens(0.7) else None)
+        if happens(0.3):
+            last.transition_to(state=asks[0], on_error=True)
+    how: State | None = None
     if happens(0.25):
         how = last.transition_to(chat_state="Ask how to pay")
         card = how.transition_to(chat_state="Ask for the account", gather=["account"], condition=CARD)
@@ -143,7 +157,15 @@ def build_service(random: Random, number: int) -> Service:
             report.transition_to(state=asks[0], condition=MORE)
     if happens(0.7):
         last.transition_to(state=END_ROUTE)
-    return Service(route, action, confirm, report, {state.id: at for at, state in enumerate(route.states)})
+    return Service(route, action, confirm, report, how, {state.id: at for at, state in enumerate(route.states)})
+
+
+@functools.lru_cache(maxsize=4)
+def build_agent(seed: int) -> tuple[Agent, Mapping[str, Service]]:
+    """Build an agent with two services."""
+    random = Random(seed)
+    found = [build_service(random, number) for number in (1, 2)]
+    return Agent("Clerk", routes=[each.route for each in found]), {each.route.id: each for each in found}
 
 
 @dataclass(frozen=True)
@@ -201,8 +223,8 @@ class User:
         values = {"day": pick(DAYS), "size": pick(SIZES), "items": [pick(ITEMS)], "account": pick(["A1", "A2"])}
         return {name: values[name] for name in names}
 
-    def _some(self) -> dict[str, Any]:
-        names = [name for name in ("day", "size", "items", "account") if self._random.random() < 0.4]
+    def _some(self, id: str) -> dict[str, Any]:
+        names = [name for name in self._services[id].route.gatherable if self._random.random() < 0.4]
         return self._values(tuple(names or ["day"]))
 
     def _current(self, session: SessionState) -> Service:
@@ -220,7 +242,7 @@ class User:
 
     def _wish(self, session: SessionState) -> Say:
         id = self._random.choice([*self._services])
-        values = self._some() if self._random.random() < 0.7 else {}
+        values = self._some(id) if self._random.random() < 0.7 else {}
         return Say("wish", Interpretation({id: 95}, {id: values} if values else {}))
 
     def _two_wishes(self, session: SessionState) -> Say:
@@ -228,12 +250,12 @@ class User:
         if session.current_route is not None:
             first = session.current_route.id
             second = next(id for id in self._services if id != first)
-        values = {id: self._some() for id in (first, second) if self._random.random() < 0.7}
+        values = {id: self._some(id) for id in (first, second) if self._random.random() < 0.7}
         return Say("two wishes", Interpretation({first: 92, second: 90}, values, answered=False))
 
     def _switch(self, session: SessionState) -> Say:
         id = next(id for id in self._services if id != self._current(session).route.id)
-        values = {id: self._some()} if self._random.random() < 0.6 else {}
+        values = {id: self._some(id)} if self._random.random() < 0.6 else {}
         return Say("switch", Interpretation({id: 95, self._current(session).route.id: 10}, values, answered=False))
 
     def _thanks(self, session: SessionState) -> Say:
@@ -253,11 +275,12 @@ class User:
         names = () if state is None else tuple(name for name in state.gather if name not in session.extracted)
         values = self._values(names or ("day",))
         if self._random.random() < 0.3:
-            values = {**self._some(), **values}
+            values = {**self._some(service.route.id), **values}
         return Say("answer", Interpretation(self._scores(session), self._data(session, values)))
 
     def _correct(self, session: SessionState) -> Say:
-        known = [name for name in ("day", "size", "account") if name in session.extracted]
+        gatherable = self._current(session).route.gatherable
+        known = [name for name in gatherable if name in session.extracted and name != "items"]
         values = self._values((self._random.choice(known),) if known else ("day",))
         return Say("correction", Interpretation(self._scores(session), self._data(session, values), answered=False))
 
@@ -269,7 +292,8 @@ class User:
         return Say("correction of a completed route", Interpretation({}, {id: self._values(("day",))}, {}, conditions))
 
     def _forget(self, session: SessionState) -> Say:
-        known = [name for name in ("day", "size", "account") if name in session.extracted]
+        gatherable = self._current(session).route.gatherable
+        known = [name for name in gatherable if name in session.extracted and name != "items"]
         if not known:
             return self._thanks(session)
         forgotten = {self._current(session).route.id: (self._random.choice(known),)}
@@ -282,7 +306,7 @@ class User:
         return Say("no", Interpretation(self._scores(session), answered=False))
 
     def _another(self, session: SessionState) -> Say:
-        values = self._some() if self._random.random() < 0.6 else {}
+        values = self._some(self._current(session).route.id) if self._random.random() < 0.6 else {}
         reading = Interpretation(
             self._scores(session), self._data(session, values) if values else {}, {}, frozenset([MORE]), answered=False
         )
@@ -316,15 +340,13 @@ class Conversation:
 
     def __init__(self, seed: int, *, noise: float = 0.5) -> None:
         random = Random(seed)
-        found = [build_service(random, number) for number in (1, 2)]
-        self.services = {each.route.id: each for each in found}
-        self.routes = {each.route.id: each.route for each in found}
-        self.agent = Agent("Clerk", routes=[*self.routes.values()])
+        self.agent, self.services = build_agent(seed // USERS_PER_AGENT)
+        self.routes = self.agent.routes_by_id
         self.world = World(random)
         self.user = User(random, self.services, noise)
         self.session = create_session("web")
         self.result: MoveResult | None = None
-        self.confirmed: list[tuple[str, dict[str, Any]]] = []
+        self.done_in_pass: dict[str, list[tuple[str, dict[str, Any]]]] = {id: [] for id in self.services}
         self.log: list[str] = []
 
     def take_turn(self) -> None:
@@ -337,8 +359,10 @@ class Conversation:
         attempts = self.world.attempts[attempts_before:]
         state = None if moved.state is None else moved.state.description or moved.state.title
         self.log.append(f"{said.kind}: {said.reading.data} {attempts} -> {moved.route and moved.route.title}, {state}")
+        self._end_passes(said, before, moved)
         self._check_actions(said, before, result_before, attempts)
         self._check_values(said, before, moved)
+        self._check_pass(said, before, result_before, moved)
         self._check_direction(said, result_before, moved)
         self._check_wishes(said, before, moved)
         self._check_prompt(said, moved)
@@ -368,12 +392,19 @@ class Conversation:
         expected = self._expect_action(said, before, shown)
         wanted = [] if expected is None else [expected]
         tried = [(name, arguments) for name, arguments, _ in attempts]
-        if expected is not None and expected not in tried and (self._waits_for(expected) or self._reports(expected)):
+        if (
+            expected is not None
+            and expected not in tried
+            and (self._waits_for(expected) or expected in self.done_in_pass[self._service_of(expected[0]).route.id])
+        ):
             wanted = []  # it runs when it is approved, or it was done with these values before
         if any(service.confirm is None for service in self.services.values()):
             # Without a confirmation, stating the values is the consent. Each pass acts at most once.
             tried = [each for each in tried if self._service_of(each[0]).confirm is not None]
             wanted = [each for each in wanted if self._service_of(each[0]).confirm is not None]
+        for name, arguments, was_done in attempts:
+            if was_done:
+                self.done_in_pass[self._service_of(name).route.id].append((name, arguments))
         if tried != wanted:
             raise BrokenPromise(f"the user confirmed {wanted}, but the agent did {tried}")
 
@@ -405,11 +436,52 @@ class Conversation:
     def _waits_for(self, call: tuple[str, dict[str, Any]]) -> bool:
         return any((each.call.name, dict(each.call.input)) == call for each in self.session.pending_calls)
 
-    def _reports(self, call: tuple[str, dict[str, Any]]) -> bool:
-        """Whether the session has the result of this call in the present pass, which may have ended in this turn."""
-        passes = [self.session.progress, *(each.progress for each in self.session.completed_routes.values())]
-        runs = [run for progress in passes for run in progress.runs.values()]
-        return any((run.tool, dict(run.arguments)) == call and run.error is None for run in runs)
+    def _end_passes(self, said: Say, before: SessionState, moved: MoveResult) -> None:
+        """Forget what was done in passes that this message has ended."""
+        current = None if before.current_route is None else before.current_route.id
+        is_dropped = said.kind == "drop" and current not in moved.session.completed_routes
+        if current is not None and (is_dropped or (said.kind == "another" and self._loops(before))):
+            self.done_in_pass[current] = []
+        for id, paused in before.completed_routes.items():
+            is_changed = said.kind == "correction of a completed route" or bool(paused.changed)
+            if id not in moved.session.completed_routes and not is_changed:
+                self.done_in_pass[id] = []
+
+    def _loops(self, before: SessionState) -> bool:
+        """Whether the session is at a state from which the user may ask for another pass."""
+        service = self.services[before.current_route.id] if before.current_route is not None else None
+        state = before.current_state
+        if service is None or state is None or service.report is None or state.id != service.report.id:
+            return False
+        return any(each.condition == MORE for each in service.report.transitions)
+
+    def _check_pass(self, said: Say, before: SessionState, shown: MoveResult | None, moved: MoveResult) -> None:
+        """Each pass has its own data, and lists grow; a branch is the one that the user chose last."""
+        id = None if shown is None or shown.route is None or before.current_route is None else shown.route.id
+        data = {} if id is None else get_route_data(moved.session, id)
+        if id is not None and said.kind == "another" and self._loops(before):
+            stated = said.reading.data.get(id, {})
+            inherited = [name for name in ("day", "size", "account") if name in data and name not in stated]
+            if inherited:
+                raise BrokenPromise(f"the next pass has {inherited} of the last one")
+        is_kept = id is not None and said.kind != "drop" and find_unfinished(moved.session, id) is not None
+        lost = [item for item in before.extracted.get("items", ()) if item not in data.get("items", ())]
+        if is_kept and lost:
+            raise BrokenPromise(f"the list has lost {lost}")
+        service = None if id is None else self.services[id]
+        if (
+            service is not None
+            and said.kind == "branch"
+            and service.branch is not None
+            and moved.route is service.route
+        ):
+            [condition] = said.reading.true_conditions
+            progress, branch = moved.session.progress, service.branch.id
+            was_passed = branch in before.progress.path and branch in progress.path
+            if was_passed and moved.state is not service.branch and progress.choices.get(branch) != condition:
+                raise BrokenPromise(f"the user said {condition!r}, but the branch is {progress.choices}")
+        if moved.state is not None and moved.state.gather and not moved.missing:
+            raise BrokenPromise(f"{moved.state.title} asks for nothing")
 
     def _check_values(self, said: Say, before: SessionState, moved: MoveResult) -> None:
         """Every stated value is stored, or listed with a reason."""
@@ -424,6 +496,15 @@ class Conversation:
                 )
                 if not is_known and (id, name) not in listed:
                     raise BrokenPromise(f"{name}={value!r} was stated and lost; known: {dict(known)}")
+        failed = any(run.error is not None for _, run in moved.tool_runs)
+        if said.kind == "correction of a completed route" and not failed:
+            [id] = said.reading.data
+            known, old = get_route_data(moved.session, id), before.completed_routes[id].extracted
+            if any(known.get(name) != old.get(name) for name in ("size", "account")):
+                raise BrokenPromise(f"the correction lost values: {dict(old)} became {dict(known)}")
+        entered = None if before.current_route is not None or moved.route is None else moved.route.id
+        if said.kind == "question" and entered in before.completed_routes:
+            raise BrokenPromise("a question began a completed route once more")
         if said.kind == "careless drop" and not moved.ignored:
             raise BrokenPromise("a contradictory reading dropped the route")
 
@@ -461,7 +542,7 @@ class Conversation:
                 raise BrokenPromise(f"the prompt reports {name}({arguments}) = {reference}")
         if moved.route is None:
             return
-        service, data = self.services[moved.route.id], moved.session.extracted
+        data = moved.session.extracted
         for field_name in ("ref", "slots"):
             reference = data.get(field_name)
             if reference is None:
@@ -476,7 +557,6 @@ class Conversation:
         for reference in _REFERENCE.findall(rest):
             if reference not in known:
                 raise BrokenPromise(f"the prompt mentions {reference} without its arguments")
-        del service
 
 
 def play(seed: int, *, noise: float = 0.5, turns: int = 12) -> None:
