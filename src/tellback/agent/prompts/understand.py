@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from tellback.agent.definitions.canned_responses import CannedResponse
@@ -352,18 +352,21 @@ class ParsedAnswer:
 class UserMessages:
     """The user's messages, with which the values of an answer are compared.
 
-    `known` is the data of each route. Fields in `asked` were asked for by the agent; values of fields in `fresh` are
-    read only from the newest message.
+    `today` is the date at the user's place, and `known` is the data of each route. Fields in `asked` were asked for by
+    the agent; values of fields in `fresh` are read only from the newest message.
     """
 
     newest: str
+    today: date
     earlier: tuple[str, ...] = ()
     known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     asked: frozenset[tuple[str, str]] = frozenset()
     fresh: frozenset[tuple[str, str]] = frozenset()
 
 
-def collect_user_messages(questions: Questions, session: SessionState, history: Sequence[Message]) -> UserMessages:
+def collect_user_messages(
+    questions: Questions, session: SessionState, history: Sequence[Message], today: date
+) -> UserMessages:
     """Collect what the values of an answer are compared with."""
     *before, newest = history
     known, fresh = {}, set()
@@ -379,7 +382,7 @@ def collect_user_messages(questions: Questions, session: SessionState, history: 
         state = route.state(current.id) if is_current and current is not None else None
         asked |= {(route.id, name) for name in (() if state is None else state.gather)}
     texts = [message_text(each) for each in before[-MAX_EARLIER_MESSAGES:] if each.role == "user"]
-    return UserMessages(message_text(newest), tuple(texts), known, frozenset(asked), frozenset(fresh))
+    return UserMessages(message_text(newest), today, tuple(texts), known, frozenset(asked), frozenset(fresh))
 
 
 _QUESTION_MARKS = "?\uff1f\u061f"
@@ -527,12 +530,14 @@ def _find_missing_evidence(
     schema, place = {**route.schema.fields[name].schema, "$defs": route.schema.definitions}, (route.id, name)
     asked = place in messages.asked
     known = route.schema.plain(messages.known.get(route.id, {})).get(name)
-    reason = find_missing_evidence(schema, name, value, words, messages.newest, (), asked=asked)
+    reason = find_missing_evidence(schema, name, value, words, messages.newest, (), asked=asked, today=messages.today)
     if reason is None or place in messages.fresh:
         return reason
     if known is not None and known == value:
         return ""
-    return find_missing_evidence(schema, name, value, words, messages.newest, messages.earlier, asked=asked)
+    return find_missing_evidence(
+        schema, name, value, words, messages.newest, messages.earlier, asked=asked, today=messages.today
+    )
 
 
 def reject_inconsistent_values(

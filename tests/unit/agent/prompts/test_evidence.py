@@ -1,0 +1,506 @@
+"""Values of a model's answer, and the users' words that support them or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pytest
+
+from tellback.agent.prompts.evidence import find_missing_evidence
+
+TODAY = date(2026, 11, 19)  # a Thursday
+
+TEXT = {"type": "string"}
+DATE = {"type": "string", "format": "date"}
+TIME = {"type": "string", "format": "time"}
+MOMENT = {"type": "string", "format": "date-time"}
+INTEGER = {"type": "integer"}
+NUMBER = {"type": "number"}
+BOOLEAN = {"type": "boolean"}
+TEXTS = {"type": "array", "items": TEXT}
+NUMBERS = {"type": "array", "items": INTEGER}
+EMAIL = {"type": "string", "format": "email"}
+OPTIONAL_DATE = {"anyOf": [DATE, {"type": "null"}]}
+ADDRESS = {
+    "type": "object",
+    "properties": {"street": TEXT, "number": TEXT, "zip_code": TEXT, "city": TEXT},
+    "required": ["street", "city"],
+}
+
+
+def options(*names: str) -> dict[str, Any]:
+    return {"type": "string", "enum": list(names)}
+
+
+CABIN = options("economy", "business", "first")
+TRIP = options("one_way", "round_trip")
+DIET = options("vegetarian", "vegan", "halal", "none")
+SEAT = options("window", "aisle", "middle")
+YES_NO = options("yes", "no")
+SIZE = options("small", "medium", "large")
+URGENCY = options("low", "normal", "high")
+PAYMENT = options("credit_card", "paypal", "invoice", "cash")
+REASON = options("damaged", "wrong_item", "not_delivered", "changed_mind")
+CONTACT = options("phone", "email", "sms")
+MEALS = {"type": "array", "items": options("breakfast", "lunch", "dinner")}
+DEPARTMENT = {
+    "oneOf": [
+        {"const": "er", "description": "Emergency room: accidents, broken bones"},
+        {"const": "derm", "description": "Dermatology: skin, rashes, moles"},
+        {"const": "ped", "description": "Pediatrics: children and babies"},
+    ]
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    schema: Mapping[str, Any]
+    name: str
+    value: Any
+    words: str | None
+    newest: str
+    earlier: tuple[str, ...]
+    asked: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value} from {self.newest}"[:80]
+
+    def find_missing_evidence(self) -> str | None:
+        return find_missing_evidence(
+            self.schema, self.name, self.value, self.words, self.newest, self.earlier, asked=self.asked, today=TODAY
+        )
+
+
+def asked(schema: Mapping[str, Any], name: str, value: Any, words: str, newest: str | None = None) -> Case:
+    """A value from the answer to the agent's question for this field."""
+    return Case(schema, name, value, words, words if newest is None else newest, (), asked=True)
+
+
+def told(
+    schema: Mapping[str, Any], name: str, value: Any, words: str, newest: str | None = None, *earlier: str
+) -> Case:
+    """A value that the user states without being asked."""
+    return Case(schema, name, value, words, words if newest is None else newest, earlier, asked=False)
+
+
+SUPPORTED = [
+    # Names
+    asked(TEXT, "name", "Maya Lindqvist", "Maya Lindqvist"),
+    asked(TEXT, "name", "John", "john"),
+    asked(TEXT, "name", "Priya Raman", "it's Priya, Priya Raman"),
+    asked(TEXT, "name", "Sean O'Brien", "sean obrien"),
+    asked(TEXT, "last_name", "García", "Garcia", "Garcia, with an accent on the i"),
+    asked(TEXT, "full_name", "Anna-Lena Müller", "anna lena mueller"),
+    asked(TEXT, "name", "Tomasz Wójcik", "nazywam się Tomasz Wójcik"),
+    asked(TEXT, "name", "Иван Петров", "меня зовут Иван Петров"),
+    asked(TEXT, "name", "田中太郎", "田中太郎と申します"),
+    asked(TEXT, "name", "Yamada Taro", "山田太郎です"),
+    asked(TEXT, "name", "Ivan Petrov", "Иван Петров"),
+    asked(TEXT, "name", "محمد علي", "اسمي محمد علي"),
+    asked(TEXT, "name", "राहुल शर्मा", "मेरा नाम राहुल शर्मा है"),
+    told(TEXT, "name", "Dana", "This is Dana", "Hi! This is Dana from accounting, I can't log in"),
+    told(TEXT, "patient_name", "Leo Brandt", "my son Leo Brandt", "I need an appointment for my son Leo Brandt"),
+    told(TEXT, "company", "Acme GmbH", "Acme GmbH", "We're Acme GmbH, about 40 people, looking for a CRM"),
+    asked(TEXT, "company", "Northwind Traders", "northwind traders"),
+    asked(TEXT, "name", "Bob Smith", "Smith, Bob"),
+    asked(TEXT, "first_name", "Elif", "ben Elif"),
+    told(TEXT, "name", "Sofia Rossi", "Sofia Rossi", "Buongiorno, sono Sofia Rossi e vorrei prenotare un tavolo"),
+    told(TEXT, "name", "Ana", "Ana", "and can you finally send it?", "hello, Ana here, order 4471 is missing"),
+    asked(TEXT, "doctor", "Dr. Weiss", "the one I had last time, Dr Weiss"),
+    # Emails and phone numbers
+    asked(EMAIL, "email", "maya@example.org", "maya@example.org"),
+    asked(EMAIL, "email", "maya@example.org", "maya at example dot org"),
+    asked(EMAIL, "email", "j.doe@mail.example.com", "J.Doe@Mail.Example.com"),
+    asked(TEXT, "email", "t.lee@example.com", "t dot lee at example dot com", "sure: t dot lee at example dot com"),
+    asked(EMAIL, "email", "max@example.de", "max at example punkt de", "das ist max at example punkt de"),
+    asked(EMAIL, "email", "lucia@example.es", "lucia arroba example punto es"),
+    asked(EMAIL, "email", "ann_b@example.org", "ann underscore b at example.org"),
+    asked(EMAIL, "email", "info@example.com", "info (at) example (dot) com"),
+    told(EMAIL, "email", "kim@example.net", "kim@example.net", "write to kim@example.net when it ships, thanks"),
+    asked(TEXT, "phone", "+49 151 2345678", "0151 2345678"),
+    asked(TEXT, "phone", "5551234567", "(555) 123-4567"),
+    asked(TEXT, "phone", "+15551234567", "+1 555 123 4567", "my cell is +1 555 123 4567"),
+    asked(TEXT, "phone", "555-0199", "five five five oh one nine nine"),
+    asked(TEXT, "phone", "+33 6 12 34 56 78", "06.12.34.56.78"),
+    told(TEXT, "phone", "020 7946 0958", "020 7946 0958", "call me back on 020 7946 0958 after lunch"),
+    # Codes
+    asked(TEXT, "order_id", "A-1001", "a 1001"),
+    asked(TEXT, "order_id", "A-1001", "order a1001"),
+    asked(TEXT, "order_id", "ORD-2024-0047", "ord 2024 0047"),
+    asked(TEXT, "order_id", "4471", "#4471"),
+    asked(TEXT, "order_id", "A-1001", "1001"),
+    told(TEXT, "order_id", "B7X 99K", "b7x99k", "where is my parcel b7x99k?"),
+    asked(TEXT, "booking_code", "QX7LMP", "Q X 7 L M P"),
+    asked(TEXT, "flight", "LH 400", "lh400"),
+    asked(TEXT, "zip_code", "10115", "10115 Berlin"),
+    asked(TEXT, "postcode", "SW1A 1AA", "sw1a1aa"),
+    asked(TEXT, "iban", "DE89370400440532013000", "DE89 3704 0044 0532 0130 00"),
+    asked(TEXT, "policy_number", "HK-55-12", "it says HK 55 12 on the card"),
+    told(TEXT, "order_id", "TB-88", "tb88", "refund tb88 please"),
+    asked(TEXT, "version", "3.12.1", "v3.12.1"),
+    asked(TEXT, "invoice_number", "2026-118", "invoice number is 2026/118"),
+    # Dates
+    asked(DATE, "departure", "2026-11-20", "tomorrow"),
+    asked(DATE, "departure", "2026-11-21", "the day after tomorrow"),
+    asked(DATE, "departure", "2026-12-03", "in two weeks"),
+    asked(DATE, "departure", "2026-12-05", "the 5th"),
+    asked(DATE, "departure", "2026-11-27", "next Friday"),
+    asked(DATE, "departure", "2026-11-23", "mon"),
+    asked(DATE, "departure", "2026-12-25", "Christmas Day"),
+    asked(DATE, "departure", "2026-12-31", "new year's eve"),
+    asked(DATE, "departure", "2026-11-26", "thanksgiving"),
+    asked(DATE, "departure", "2026-11-30", "end of the month"),
+    asked(DATE, "departure", "2026-11-21", "this weekend"),
+    asked(DATE, "departure", "2026-11-19", "today"),
+    asked(DATE, "departure", "2026-11-19", "asap"),
+    asked(DATE, "departure", "2026-11-19", "tonight"),
+    asked(DATE, "departure", "2027-05-12", "May 12th"),
+    asked(DATE, "departure", "2026-12-01", "first of December"),
+    asked(DATE, "departure", "2026-12-24", "24.12."),
+    asked(DATE, "departure", "2026-12-24", "24/12"),
+    asked(DATE, "departure", "2026-12-24", "2026-12-24"),
+    asked(DATE, "departure", "2026-12-01", "early December"),
+    asked(DATE, "birthday", "1990-04-03", "3/4/1990"),
+    asked(DATE, "birthday", "1990-04-03", "4/3/90"),
+    asked(DATE, "birthday", "1985-05-12", "12 May 85"),
+    asked(DATE, "birthday", "1985-05-12", "May the twelfth, nineteen eighty-five"),
+    asked(DATE, "birthday", "1990-07-15", "15 июля 1990"),
+    asked(DATE, "birthday", "1990-07-15", "1990年7月15日"),
+    asked(DATE, "birthday", "1972-03-01", "1. März 1972"),
+    asked(DATE, "birthday", "1972-03-01", "le premier mars 1972"),
+    asked(DATE, "birthday", "1990-01-31", "31011990"),
+    told(OPTIONAL_DATE, "departure", "2026-11-20", "morgen", "Ich brauche morgen einen Flug nach Wien"),
+    told(DATE, "departure", "2026-11-20", "mañana", "Quiero volar mañana a Madrid"),
+    told(DATE, "departure", "2026-11-21", "après-demain", "un billet pour Lyon après-demain svp"),
+    told(DATE, "departure", "2026-11-20", "domani", "vorrei un volo per Roma domani"),
+    told(DATE, "departure", "2026-11-20", "amanhã", "preciso de um voo amanhã"),
+    told(DATE, "departure", "2026-11-21", "overmorgen", "ik wil overmorgen vliegen"),
+    told(DATE, "departure", "2026-11-21", "pojutrze", "chcę lecieć pojutrze"),
+    told(DATE, "departure", "2026-11-20", "i morgon", "jag vill resa i morgon"),
+    told(DATE, "departure", "2026-11-20", "yar\u0131n", "yar\u0131n için bir bilet laz\u0131m"),
+    told(DATE, "departure", "2026-11-20", "завтра", "нужен билет на завтра"),
+    told(DATE, "departure", "2026-11-20", "明日", "明日の便を予約したい"),
+    told(DATE, "departure", "2026-11-20", "明天", "我想订明天的机票"),
+    told(DATE, "departure", "2026-11-20", "غدا", "أريد رحلة غدا"),
+    told(DATE, "departure", "2026-11-25", "बुधवार", "मुझे बुधवार को जाना है"),
+    told(DATE, "departure", "2026-11-26", "in a week", "fly me out in a week"),
+    told(DATE, "return_date", "2026-12-12", "come back on the 12th", "leave Dec 5 and come back on the 12th"),
+    told(DATE, "return_date", "2026-12-10", "for a week", "I fly on December 3rd for a week"),
+    told(DATE, "check_out", "2026-11-23", "three nights", "from tomorrow, three nights"),
+    told(DATE, "purchase_date", "2026-11-18", "yesterday", "I bought it yesterday and it's broken"),
+    told(DATE, "purchase_date", "2026-11-12", "last Thursday", "I ordered last Thursday"),
+    told(DATE, "purchase_date", "2026-10-19", "a month ago", "bought it a month ago"),
+    told(DATE, "start", "2026-12-01", "1.12.26", "Start am 1.12.26 wäre gut"),
+    told(DATE, "start", "2026-12-15", "mid December", "could we start mid December?"),
+    told(DATE, "departure", "2026-11-20", "tomorow", "can i fly tomorow"),
+    told(MOMENT, "pickup", "2026-11-20T15:00:00", "tomorrow at 3 pm", "please pick it up tomorrow at 3 pm"),
+    # Times
+    asked(TIME, "time", "19:30", "half past seven"),
+    asked(TIME, "time", "19:00", "7ish"),
+    asked(TIME, "time", "12:00", "noon"),
+    asked(TIME, "time", "12:00:00", "around noon"),
+    asked(TIME, "time", "20:00", "at 8 in the evening"),
+    asked(TIME, "time", "20:00", "8pm"),
+    asked(TIME, "time", "20:00", "20 Uhr"),
+    asked(TIME, "time", "07:30", "halb acht"),
+    asked(TIME, "time", "18:45", "quarter to seven"),
+    asked(TIME, "time", "19:15", "quarter past 7"),
+    asked(TIME, "time", "19:00", "seven o'clock"),
+    asked(TIME, "time", "21:00", "a las nueve de la noche"),
+    asked(TIME, "time", "20:30", "20h30"),
+    asked(TIME, "time", "00:00", "midnight"),
+    asked(TIME, "time", "18:30", "1830"),
+    told(TIME, "time", "19:00", "19時", "明日19時に2名でお願いします"),
+    told(TIME, "time", "19:30", "7:30", "table for two at 7:30 tomorrow"),
+    asked(TEXT, "time", "09:00", "nine in the morning"),
+    # Counts
+    asked(INTEGER, "guests", 2, "my wife and I"),
+    asked(INTEGER, "guests", 3, "two adults and a child"),
+    asked(INTEGER, "passengers", 1, "just me"),
+    asked(INTEGER, "passengers", 2, "the two of us"),
+    asked(INTEGER, "quantity", 12, "a dozen"),
+    asked(INTEGER, "children", 0, "none"),
+    asked(INTEGER, "children", 0, "no"),
+    asked(INTEGER, "guests", 4, "4"),
+    asked(INTEGER, "guests", 4, "we're four"),
+    asked(INTEGER, "guests", 4, "wir sind zu viert"),
+    asked(INTEGER, "guests", 5, "cinq"),
+    asked(INTEGER, "guests", 3, "三人です"),
+    asked(INTEGER, "guests", 2, "двое"),
+    asked(INTEGER, "guests", 2, "a couple"),
+    asked(INTEGER, "guests", 5, "me, my husband and three kids"),
+    asked(INTEGER, "age", 34, "thirty-four"),
+    asked(INTEGER, "age", 34, "34 years old"),
+    asked(INTEGER, "employees", 250, "about two hundred fifty"),
+    asked(INTEGER, "nights", 7, "a week"),
+    asked(INTEGER, "nights", 14, "two weeks"),
+    told(INTEGER, "guests", 2, "table for two", "I'd like a table for two tonight"),
+    told(INTEGER, "passengers", 2, "me and my wife", "book a flight to Rome for me and my wife"),
+    told(INTEGER, "guests", 4, "Tisch für vier", "Hallo, einen Tisch für vier bitte"),
+    told(INTEGER, "guests", 6, "seis", "una mesa para seis, por favor"),
+    told(INTEGER, "quantity", 3, "3x", "3x the blue shirt"),
+    told(INTEGER, "guests", 2, "2명", "2명 예약해 주세요"),
+    # Money
+    asked(NUMBER, "budget", 20, "twenty bucks"),
+    asked(NUMBER, "budget", 1200, "1.200 €"),
+    asked(NUMBER, "budget", 5000, "5k"),
+    asked(NUMBER, "budget", 1500, "$1,500"),
+    asked(NUMBER, "budget", 19.99, "19,99"),
+    asked(NUMBER, "budget", 2_000_000, "2 million"),
+    asked(NUMBER, "budget", 2500, "two and a half thousand"),
+    told(NUMBER, "refund_amount", 49.9, "49.90", "you charged me 49.90 twice"),
+    told(NUMBER, "budget", 800, "under 800 euros", "a laptop under 800 euros"),
+    asked(NUMBER, "discount", 0.15, "15%"),
+    asked(TEXT, "budget", "5000 EUR", "5k euros"),
+    # Options
+    asked(TRIP, "trip", "one_way", "one way"),
+    asked(TRIP, "trip", "one_way", "oneway pls"),
+    asked(TRIP, "trip", "round_trip", "return"),
+    asked(TRIP, "trip", "round_trip", "hin und zurück"),
+    asked(CABIN, "cabin", "economy", "the cheap one"),
+    asked(CABIN, "cabin", "economy", "eco"),
+    asked(CABIN, "cabin", "business", "biz class"),
+    asked(DIET, "diet", "vegetarian", "veggie"),
+    asked(DIET, "diet", "vegetarian", "I don't eat meat"),
+    asked(DIET, "diet", "none", "no"),
+    asked(SEAT, "seat", "window", "window please"),
+    asked(SEAT, "seat", "window", "am Fenster"),
+    asked(SEAT, "seat", "aisle", "pasillo"),
+    asked(YES_NO, "newsletter", "yes", "sure, why not"),
+    asked(YES_NO, "newsletter", "no", "nah"),
+    asked(SIZE, "size", "large", "L"),
+    asked(SIZE, "size", "medium", "the middle one"),
+    asked(URGENCY, "urgency", "high", "it's on fire"),
+    asked(URGENCY, "urgency", "low", "no rush"),
+    asked(PAYMENT, "payment", "credit_card", "visa"),
+    asked(PAYMENT, "payment", "credit_card", "by card"),
+    asked(REASON, "reason", "damaged", "the screen was cracked"),
+    asked(REASON, "reason", "not_delivered", "it never arrived"),
+    asked(CONTACT, "contact", "phone", "call me"),
+    asked(DEPARTMENT, "department", "derm", "I have a rash on my arm"),
+    asked(DEPARTMENT, "department", "er", "I think my wrist is broken"),
+    told(SEAT, "seat", "window", "window seat", "one ticket to Oslo, window seat"),
+    told(CABIN, "cabin", "business", "business class", "business class to Tokyo on Friday"),
+    told(TRIP, "trip", "one_way", "one-way", "I need a one-way flight to Rome"),
+    told(DIET, "diet", "vegan", "vegan", "by the way, I'm vegan"),
+    told(REASON, "reason", "damaged", "arrived damaged", "my lamp arrived damaged, I want my money back"),
+    told(DEPARTMENT, "department", "ped", "my baby", "my baby has a fever"),
+    # Booleans
+    asked(BOOLEAN, "insurance", True, "yes"),
+    asked(BOOLEAN, "insurance", False, "nope"),
+    asked(BOOLEAN, "smoker", False, "I'm not"),
+    asked(BOOLEAN, "smoker", True, "I do"),
+    asked(BOOLEAN, "insurance", True, "yeah go ahead"),
+    asked(BOOLEAN, "insurance", True, "ja gerne"),
+    asked(BOOLEAN, "insurance", False, "non merci"),
+    asked(BOOLEAN, "insurance", True, "はい"),
+    asked(BOOLEAN, "insurance", False, "нет"),
+    asked(BOOLEAN, "insurance", True, "हाँ"),
+    asked(BOOLEAN, "insurance", True, "نعم"),
+    asked(BOOLEAN, "allergies", True, "peanuts, unfortunately"),
+    told(BOOLEAN, "smoker", False, "non-smoker", "I'm a non-smoker, 34"),
+    told(BOOLEAN, "insurance", True, "with insurance", "book it with insurance please"),
+    told(BOOLEAN, "newsletter", False, "don't want your newsletter", "and I don't want your newsletter"),
+    # Lists and objects
+    asked(TEXTS, "allergies", ["peanuts", "shellfish"], "peanuts and shellfish"),
+    asked(TEXTS, "toppings", ["mushrooms", "olives"], "mushrooms, olives", "mushrooms, olives and that's it"),
+    asked(NUMBERS, "ages", [4, 7], "four and seven"),
+    asked(MEALS, "meals", ["breakfast", "dinner"], "breakfast and dinner"),
+    asked(TEXTS, "allergies", [], "none"),
+    told(
+        TEXTS, "symptoms", ["fever", "headache"], "fever and a headache", "I've had a fever and a headache since Monday"
+    ),
+    asked(
+        ADDRESS,
+        "address",
+        {"street": "Main Street", "number": "12", "zip_code": "10115", "city": "Berlin"},
+        "Main Street 12, 10115 Berlin",
+    ),
+    asked(
+        ADDRESS,
+        "address",
+        {"street": "Rue de Rivoli", "number": "5", "city": "Paris"},
+        "5 rue de rivoli paris",
+        "it's 5 rue de rivoli paris",
+    ),
+    asked(ADDRESS, "address", '{"street": "Elm St", "number": "9", "city": "Boston"}', "9 elm st, boston"),
+    # Cities, abbreviations, translations
+    asked(TEXT, "destination", "New York", "NYC"),
+    asked(TEXT, "destination", "Los Angeles", "LA"),
+    asked(TEXT, "destination", "Rome", "the eternal city"),
+    asked(TEXT, "destination", "Cologne", "Köln"),
+    asked(TEXT, "destination", "Munich", "nach München bitte"),
+    asked(TEXT, "destination", "Rome", "ローマ"),
+    asked(TEXT, "destination", "Beijing", "北京"),
+    asked(TEXT, "destination", "Moscow", "в Москву"),
+    asked(TEXT, "destination", "Cairo", "القاهرة"),
+    asked(TEXT, "destination", "Delhi", "दिल्ली"),
+    told(TEXT, "destination", "Rome", "to Rome", "I want to fly from Oslo to Rome tomorrow"),
+    told(TEXT, "origin", "Oslo", "from Oslo", "I want to fly from Oslo to Rome tomorrow"),
+    told(TEXT, "destination", "Munich", "nach München", "Ich möchte morgen von Wien nach München fliegen"),
+    told(TEXT, "destination", "Lisbon", "Lisboa", "quero um voo do Porto para Lisboa na sexta"),
+    told(TEXT, "destination", "Moscow", "в Москву", "хочу билет из Казани в Москву"),
+    told(TEXT, "destination", "Tokyo", "東京", "大阪から東京まで行きたいです"),
+    told(TEXT, "destination", "New York", "nyc", "cheapest flight to nyc next week?"),
+    told(TEXT, "destination", "Barcelona", "barcelna", "flight to barcelna for 2 pls"),
+    told(TEXT, "destination", "Rome", "Rome", "on Friday please", "I want to go to Rome"),
+    asked(TEXT, "destination", "San Francisco", "SF", "SF please"),
+    asked(TEXT, "destination", "Warsaw", "do Warszawy"),
+    asked(TEXT, "destination", "Stockholm", "till Stockholm tack"),
+    # Free texts
+    asked(TEXT, "problem", "The screen stays black", "the screen stays black when I turn it on"),
+    asked(TEXT, "problem", "App crashes on startup", "it crashes every time I open the app"),
+    asked(TEXT, "symptom", "headache", "my head hurts"),
+    asked(TEXT, "dish", "the usual", "the usual"),
+    asked(TEXT, "occasion", "birthday", "it's my mom's bday"),
+    asked(TEXT, "allergies", "none", "no"),
+    asked(TEXT, "allergies", "none", "I don't have any"),
+    asked(TEXT, "notes", "no", "no"),
+    asked(TEXT, "product", "blue running shoes, size 42", "the blue running shoes in 42"),
+    asked(TEXT, "job", "nurse", "I work as a nurse", "I work as a nurse in a hospital"),
+    asked(TEXT, "language", "German", "Deutsch"),
+    asked(TEXT, "language", "English", "en"),
+    asked(TEXT, "country", "United States", "USA"),
+    asked(TEXT, "country", "United Kingdom", "uk"),
+    asked(TEXT, "country", "Spain", "España"),
+    told(TEXT, "problem", "cannot log in", "can't log in", "Hi, I can't log in since this morning"),
+    told(TEXT, "device", "iPhone 15", "iphone 15", "my iphone 15 won't charge anymore"),
+    told(TEXT, "color", "red", "the red one", "I'd take the red one in size M"),
+    told(TEXT, "cuisine", "Italian", "italian", "any good italian places nearby?"),
+]
+
+REFUSED = [
+    # Names and ages out of nothing
+    asked(TEXT, "name", "John Doe", "hi there"),
+    told(TEXT, "name", "John Doe", "hi there"),
+    asked(TEXT, "name", "John Smith", "I'd rather not say"),
+    asked(TEXT, "name", "Jane", "let me think"),
+    asked(TEXT, "name", "Alex", "what do you mean?"),
+    asked(TEXT, "name", "John Doe", "why do you need that?"),
+    asked(TEXT, "first_name", "Maria", "hola"),
+    asked(TEXT, "full_name", "Max Mustermann", "guten Tag"),
+    asked(TEXT, "customer_name", "Jean Dupont", "bonjour"),
+    asked(TEXT, "name", "John Doe", "yes please"),
+    asked(TEXT, "name", "John", "the cheapest one please"),
+    told(TEXT, "name", "Sarah", "I need a doctor", "I need a doctor on Monday"),
+    told(TEXT, "patient_name", "Emma", "my daughter", "I need an appointment for my daughter"),
+    told(INTEGER, "age", 30, "hi there"),
+    asked(INTEGER, "age", 30, "hi there"),
+    asked(INTEGER, "age", 35, "I'd rather not say"),
+    asked(INTEGER, "age", 30, "why?"),
+    asked(INTEGER, "age", 30, "hmm, let me think"),
+    told(INTEGER, "age", 30, "my daughter", "my daughter has a rash"),
+    asked(INTEGER, "guests", 4, "not sure yet"),
+    asked(INTEGER, "guests", 2, "hello"),
+    asked(INTEGER, "guests", 2, "what's on the menu?"),
+    asked(INTEGER, "guests", 4, "3"),
+    asked(INTEGER, "guests", 8, "we're four"),
+    asked(INTEGER, "passengers", 1, "I don't know"),
+    told(INTEGER, "passengers", 1, "I want to fly to Rome"),
+    told(INTEGER, "guests", 4, "table tonight", "do you have a table tonight?"),
+    told(NUMBER, "budget", 1000, "cheap", "something cheap to Rome"),
+    told(INTEGER, "guests", 7, "at 7", "book a table for two at 8"),
+    # Placeholders
+    asked(TEXT, "name", "Unknown", "hi there"),
+    asked(TEXT, "name", "unknown", "my name is not important"),
+    asked(TEXT, "phone", "N/A", "I want to book a table"),
+    told(TEXT, "email", "null", "I want to book a table"),
+    told(TEXT, "destination", "unknown", "I want to fly", "I want to fly somewhere"),
+    asked(TEXT, "destination", "not specified", "let me see"),
+    told(TEXT, "order_id", "none", "where is my order?"),
+    told(TEXT, "name", "user", "hi, I need help"),
+    told(TEXT, "company", "TBD", "we need a CRM"),
+    told(TEXT, "destination", "None", "tomorrow", "I want to fly tomorrow"),
+    told(TEXT, "name", "string", "hello"),
+    told(TEXT, "notes", "-", "hello"),
+    told(TEXT, "notes", "", "hello"),
+    asked(TEXT, "name", "?", "hello"),
+    # Emails, phones and codes
+    asked(EMAIL, "email", "john@example.com", "I don't have one"),
+    asked(EMAIL, "email", "maya@example.com", "maya"),
+    told(EMAIL, "email", "john.doe@example.com", "hi, I'm John Doe"),
+    asked(EMAIL, "email", "dana@example.com", "dana@example.org"),
+    asked(TEXT, "email", "user@example.com", "why do you need my email?"),
+    asked(TEXT, "phone", "555-1234", "I'd rather not give it"),
+    asked(TEXT, "phone", "+1 555 123 4567", "555 765 4321"),
+    told(TEXT, "phone", "123-456-7890", "call me", "please call me tomorrow"),
+    asked(TEXT, "order_id", "A-1001", "I can't find it"),
+    told(TEXT, "order_id", "A-1001", "my order", "my order is late"),
+    asked(TEXT, "order_id", "A-1001", "A-1002"),
+    asked(TEXT, "order_id", "12345", "sorry, one moment"),
+    asked(TEXT, "zip_code", "10115", "Berlin"),
+    told(TEXT, "flight", "LH 400", "my flight", "my flight was cancelled"),
+    asked(TEXT, "iban", "DE89370400440532013000", "same as last time"),
+    # Dates and times
+    asked(DATE, "birthday", "1990-01-31", "some time ago"),
+    asked(DATE, "birthday", "1990-01-01", "hi there"),
+    asked(DATE, "birthday", "1990-01-31", "what format?"),
+    told(DATE, "departure", "2026-11-20", "I want to fly to Rome"),
+    asked(DATE, "departure", "2026-11-20", "cheapest please"),
+    asked(DATE, "departure", "2026-12-01", "I don't know yet"),
+    asked(DATE, "departure", "2026-12-06", "December 5th"),
+    asked(DATE, "departure", "2027-01-05", "December 5th"),
+    asked(DATE, "birthday", "1991-03-04", "4 March 1990"),
+    asked(DATE, "birthday", "1990-01-01", "tomorrow"),
+    asked(DATE, "birthday", "1984-06-12", "I was born on a Sunday"),
+    told(DATE, "birthday", "1996-11-19", "table for two", "a table for two please"),
+    told(DATE, "departure", "2024-05-01", "soon", "I want to travel soon"),
+    told(DATE, "return_date", "2026-12-12", "fly to Rome", "I want to fly to Rome on December 5th"),
+    told(DATE, "departure", "2026-11-20", "flight", "how much is a flight to Rome?"),
+    asked(TIME, "time", "19:00", "hello"),
+    asked(TIME, "time", "19:00", "whatever works"),
+    asked(TIME, "time", "19:00", "at eight"),
+    asked(TIME, "time", "18:30", "half past seven"),
+    told(TIME, "time", "20:00", "a table", "a table tomorrow please"),
+    told(TIME, "time", "19:00", "two", "table for two"),
+    # Options and booleans
+    told(CABIN, "cabin", "economy", "I want to fly to Rome"),
+    told(TRIP, "trip", "round_trip", "fly to Rome", "I want to fly to Rome"),
+    told(DIET, "diet", "none", "a table for two", "I'd like a table for two"),
+    told(SEAT, "seat", "window", "a ticket", "a ticket to Oslo please"),
+    asked(SEAT, "seat", "window", "hello"),
+    asked(SEAT, "seat", "aisle", "window"),
+    asked(CABIN, "cabin", "economy", "what's the difference?"),
+    asked(CABIN, "cabin", "business", "I don't know"),
+    asked(SIZE, "size", "medium", "let me think about it"),
+    told(BOOLEAN, "insurance", True, "I want to fly to Rome"),
+    told(BOOLEAN, "newsletter", True, "hello"),
+    asked(BOOLEAN, "insurance", True, "how much is it?"),
+    asked(BOOLEAN, "smoker", False, "hi"),
+    told(BOOLEAN, "smoker", False, "my name is Bob"),
+    # Words that the user never wrote
+    asked(TEXT, "destination", "Rome", "to Rome", "as soon as possible"),
+    told(TEXT, "destination", "Paris", "I want to go to Paris", "I want to go on holiday"),
+    told(TEXT, "destination", "Paris", "on holiday", "I want to go on holiday"),
+    told(TEXT, "name", "Maya", "my name is Maya", "I need a flight"),
+    told(INTEGER, "guests", 4, "for four", "book a table"),
+    told(DATE, "departure", "2026-11-20", "tomorrow", "book a flight"),
+    told(TEXT, "destination", "Berlin", "flight", "I need a flight"),
+    asked(TEXT, "destination", "Berlin", "hello again"),
+    asked(TEXT, "destination", "London", "I haven't decided yet"),
+    asked(TEXT, "destination", "London", "where can I go?"),
+    # Lists and objects
+    told(TEXTS, "allergies", ["peanuts", "gluten"], "peanuts", "I'm allergic to peanuts, is that ok for the kitchen?"),
+    asked(TEXTS, "allergies", ["peanuts"], "hi"),
+    asked(NUMBERS, "ages", [4, 9], "four and seven"),
+    asked(
+        ADDRESS,
+        "address",
+        {"street": "Main Street", "number": "12", "zip_code": "10115", "city": "Berlin"},
+        "I'd rather not say",
+    ),
+    asked(ADDRESS, "address", {"street": "Elm St", "number": "9", "zip_code": "02101", "city": "Boston"}, "9 elm st"),
+]
+
+
+@pytest.mark.parametrize("case", SUPPORTED, ids=str)
+def test_value_is_supported(case: Case) -> None:
+    assert case.find_missing_evidence() is None
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_value_is_refused(case: Case) -> None:
+    assert case.find_missing_evidence() is not None
