@@ -4,7 +4,8 @@ A model returns each value with the words it was taken from. Small models invent
 the values of good models are nearly always right. So the rules refuse values that the words contradict or cannot mean,
 and trust short answers. Letters are compared without case, accents and punctuation.
 
-1. The words must occur in a message of the user, with small gaps and typos. Without words, the value must occur.
+1. The words must occur in a message of the user, with small gaps and typos. Without words, the newest message is
+   checked.
 2. The words are an *answer* if the agent asked for the field and they are in the newest message. A greeting, a
    hesitation, a refusal and a question are no answer.
 3. Half of the words of a text must occur in the messages, with the same stem; its numbers, a code (an email address or
@@ -30,7 +31,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date
-from difflib import SequenceMatcher, get_close_matches
+from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from tellback.agent.prompts.numerals import (
@@ -142,6 +143,8 @@ _NEGATIONS = word_set(
     "rien sans non niente senza sem nao нет не без"
 )
 _ADDITIONS = word_set("and plus with also und mit sowie y e con et avec ed mais com и")
+_NAME_WORDS = word_set("names nombre apellido nom prénom nome person patient passenger traveler traveller guest")
+"""Words of field names for persons, besides those that end with "name"."""
 _PLACEHOLDERS = _phrase_set(
     """
     unknown, n/a, na, not available, not applicable, not provided, not specified, not given, not stated, undefined,
@@ -179,9 +182,7 @@ def find_missing_evidence(
     "the words 'hi there' do not contain the number 30"
     """
     if words is None or not words.strip():
-        words = "…".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        if not words.strip() or isinstance(value, bool | Mapping):
-            return "no words were quoted"
+        words, asked = newest, asked and len(_parse(newest).words) <= MAX_ANSWER_WORDS
     texts = (newest, *earlier)
     source = next((text for text in texts if _is_quoted(words, text)), None)
     if source is None:
@@ -241,10 +242,10 @@ class _Check:
     def run(self, schema: Any, name: str, value: Any, depth: int) -> str | None:
         if depth > MAX_DEPTH:
             return f"{name} is nested too deeply"
-        if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        branches = list(_branches(schema))
+        if isinstance(value, str) and any("properties" in branch or "items" in branch for branch in branches):
             with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(value)
-        branches = list(_branches(schema))
         if isinstance(value, list | tuple) and value:
             items: Any = next((branch["items"] for branch in branches if "items" in branch), {})
             return self._check_list(items, name, value, depth)
@@ -293,7 +294,7 @@ class _Check:
         text, missing = _parse(value), f"the user's messages do not contain {_show(value)}"
         if not text.words:
             return None if value.strip() and value.strip() in self.source else missing
-        is_name = any(word.endswith("name") for word in _split_name(name))
+        is_name = any(word.endswith("name") or word in _NAME_WORDS for word in _split_name(name))
         if text.joined in _PLACEHOLDERS:
             is_denial = self.answers and not is_name and not self.quote.known.isdisjoint(_NEGATIONS)
             return None if is_denial or self.messages[0].contains(text.joined) else missing
@@ -332,7 +333,8 @@ class _Check:
         initials, quote = "".join(word[0] for word in text.words), self.quote.joined
         if len(initials) > 1 and any(initials in (word, word[:-1]) for word in self.quote.words):
             return True
-        if not self.answers or len(self.quote.words) > MAX_ANSWER_WORDS or len(quote) > MAX_ANSWER_LENGTH:
+        is_long = len(self.quote.words) > MAX_ANSWER_WORDS or len(quote) > MAX_ANSWER_LENGTH
+        if is_long or not self.answers or quote.isdecimal():
             return False
         clauses = [_parse(each) for each in (self.source, *_CLAUSE_END.split(self.source))]
         return any(each.contains(quote) and len(quote) * 2 >= len(each.joined) for each in clauses)
@@ -366,7 +368,8 @@ class _Check:
         if self.is_part:
             return None if any(value in each for each in numbers) else missing
         results = compute_results(numbers)
-        is_larger = self.answers and is_addition and value > max(results)  # "my family and 2 friends"
+        # "With my wife and two kids" includes the user, and "my family and two friends" has no certain sum.
+        is_larger = is_addition and (value - 1 in results or (self.answers and value > max(results)))
         return None if value in results or is_larger else missing
 
     def _check_option(
@@ -441,7 +444,7 @@ class _Check:
         is_relative = not known.isdisjoint(vocabulary.relative) or any(each in words for each in UNSPACED_DAYS)
         if not (numbers or months or is_relative):
             days = vocabulary.relative | vocabulary.months.keys()
-            is_relative = any(get_close_matches(word, days, 1, 0.8) for word in known if len(word) > 4)
+            is_relative = any(_is_typo(word, day) for word in known if len(word) > 5 for day in days)
         has_day = day in numbers or day is None or (day == 1 and not any(1 <= each <= 31 for each in numbers))
         years = {each for each in numbers if 1000 <= each <= 2999}
         if known.isdisjoint(vocabulary.units):  # not "two weeks after 17 May"

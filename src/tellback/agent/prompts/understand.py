@@ -490,7 +490,9 @@ def _parse_values(
 ) -> tuple[dict[str, dict[str, Any]], list[RejectedValue]]:
     found: dict[str, dict[str, Any]] = {}
     rejected: list[RejectedValue] = []
-    for field_name, field_value, words in _parse_stated_fields(value, problems):
+    stated = _parse_stated_fields(value, problems)
+    owners = {_normalize(each): field_name for field_name, each, _ in stated if isinstance(each, str)}
+    for field_name, field_value, words in stated:
         if field_value is None:
             continue  # some models write null for values that were not stated
         meant = _find_field(field_name, routes)
@@ -498,7 +500,8 @@ def _parse_values(
             problems.append(f"unknown field {field_name!r:.80}")
             continue
         route, name = meant
-        reason = None if messages is None else _find_missing_evidence(route, name, field_value, words, messages)
+        is_own = owners.get(_normalize(words or ""), field_name) == field_name
+        reason = None if messages is None else _find_missing_evidence(route, name, field_value, words, messages, is_own)
         if reason is not None:
             if reason:
                 rejected.append(RejectedValue(name, field_value, reason, route.id, explained=False))
@@ -521,14 +524,15 @@ def _parse_values(
 
 
 def _find_missing_evidence(
-    route: Route, name: str, value: Any, words: str | None, messages: UserMessages
+    route: Route, name: str, value: Any, words: str | None, messages: UserMessages, is_own: bool
 ) -> str | None:
     """Return why a value is not supported by the user's words, or None if it is.
 
-    The reason is empty for a value that is known already and that the newest message does not mention.
+    Words that are the value of another field (not `is_own`) are no answer: "Rome" does not state one passenger. The
+    reason is empty for a value that is known already and that the newest message does not mention.
     """
     schema, place = {**route.schema.fields[name].schema, "$defs": route.schema.definitions}, (route.id, name)
-    asked = place in messages.asked
+    asked = place in messages.asked and is_own
     known = route.schema.plain(messages.known.get(route.id, {})).get(name)
     reason = find_missing_evidence(schema, name, value, words, messages.newest, (), asked=asked, today=messages.today)
     if reason is None or place in messages.fresh:
@@ -538,6 +542,10 @@ def _find_missing_evidence(
     return find_missing_evidence(
         schema, name, value, words, messages.newest, messages.earlier, asked=asked, today=messages.today
     )
+
+
+def _normalize(text: str) -> str:
+    return text.strip(" .,!?").casefold()
 
 
 def reject_inconsistent_values(

@@ -8,8 +8,12 @@ from datetime import date
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tellback.agent import Agent
 from tellback.agent.prompts.evidence import find_missing_evidence
+from tellback.testing import Dialogue, says, understands
 
 TODAY = date(2026, 11, 19)  # a Thursday
 
@@ -504,3 +508,84 @@ def test_value_is_supported(case: Case) -> None:
 @pytest.mark.parametrize("case", REFUSED, ids=str)
 def test_value_is_refused(case: Case) -> None:
     assert case.find_missing_evidence() is not None
+
+
+async def test_words_of_one_field_do_not_answer_another() -> None:
+    agent = Agent("Travel")
+    fields = {"destination": TEXT, "passengers": INTEGER}
+    route = agent.create_route("Book a flight", gather_schema={"type": "object", "properties": fields})
+    route.initial_state.transition_to(chat_state="Ask where to and how many", gather=[*fields])
+    dialogue = Dialogue(agent)
+    await dialogue.begins(says("Where to, and how many?"))
+    reading = understands(destination="Rome", passengers=1, words={"destination": "Rome", "passengers": "Rome."})
+    await dialogue.says("Rome.", reading, says("How many?"))
+    dialogue.expect(data={"destination": "Rome", "passengers": None})
+    await dialogue.says("Just me", understands(passengers=1, words={"passengers": "Just me"}), says("Thanks"))
+    dialogue.expect(data={"destination": "Rome", "passengers": 1})
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "value", "newest", "is_supported"),
+    [
+        (DATE, "departure", "2026-11-20", "to Rome tomorrow", True),
+        (DATE, "departure", "2026-11-20", "to Rome", False),
+        (TEXT, "destination", "Rome", "to Rome tomorrow", True),
+        (TEXT, "destination", "Rome", "the eternal city", True),
+        (TEXT, "destination", "Rome", "I would like to see some old churches and ruins", False),
+        (TEXT, "name", "John Doe", "", False),
+    ],
+)
+def test_without_quoted_words_the_newest_message_counts(
+    schema: Mapping[str, Any], name: str, value: Any, newest: str, is_supported: bool
+) -> None:
+    case = Case(schema, name, value, None, newest, (), asked=True)
+    assert (case.find_missing_evidence() is None) == is_supported
+
+
+schemas = st.sampled_from(
+    [TEXT, DATE, TIME, INTEGER, NUMBER, BOOLEAN, TEXTS, OPTIONAL_DATE, ADDRESS, DIET, SIZE, MEALS, DEPARTMENT]
+)
+snippets = st.text(max_size=12) | st.sampled_from(
+    ["tomorrow", "me and two kids", "no", "2026-11-20", "19:30", "?", "…"]
+)
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | snippets | st.just(10**400)
+json_values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
+
+
+@given(schemas | json_values, st.text(max_size=8), json_values, st.none() | snippets, snippets, st.booleans())
+def test_any_value_and_any_words_are_checked_without_an_error(
+    schema: Any, name: str, value: Any, words: str | None, newest: str, is_asked: bool
+) -> None:
+    for quote in (words, newest):
+        reason = Case(schema, name, value, quote, newest, ("Hi",), asked=is_asked).find_missing_evidence()
+        assert reason is None or reason
+
+
+@given(st.text(min_size=1).filter(str.strip), snippets, snippets, st.booleans())
+def test_a_text_that_the_newest_message_contains_is_supported(
+    value: str, before: str, after: str, is_asked: bool
+) -> None:
+    case = Case(TEXT, "note", value, value, f"{before} {value} {after}", (), asked=is_asked)
+    assert case.find_missing_evidence() is None
+
+
+@given(st.integers(0, 10**15), snippets, snippets, st.booleans())
+def test_a_number_that_the_newest_message_contains_is_supported(
+    value: int, before: str, after: str, is_asked: bool
+) -> None:
+    case = Case(INTEGER, "count", value, str(value), f"{before} {value} {after}", (), asked=is_asked)
+    assert case.find_missing_evidence() is None
+
+
+@given(
+    st.text("bcdf ", min_size=1).filter(str.strip),
+    st.text("stuvw .?", min_size=1).filter(str.strip),
+    st.lists(st.text("stuvw ")),
+)
+def test_a_text_without_common_words_is_only_supported_by_an_answer(
+    value: str, newest: str, earlier: list[str]
+) -> None:
+    assert Case(TEXT, "city", value, newest, newest, tuple(earlier), asked=False).find_missing_evidence() is not None
+    assert Case(TEXT, "name", value, newest, newest, tuple(earlier), asked=True).find_missing_evidence() is not None
