@@ -41,7 +41,6 @@ from tellback.agent.prompts.numerals import (
     find_numbers,
     fold_text,
     load_vocabulary,
-    remove_dates,
     word_set,
 )
 from tellback.types.ids import register_cache
@@ -52,6 +51,8 @@ MAX_GAP = 2
 """How many words of a message a quote may omit in one place."""
 MAX_ANSWER_WORDS, MAX_ANSWER_LENGTH = 6, 40
 """How long an answer may be whose meaning is trusted."""
+_SCALES = (0.01, 100, 1_000, 100_000, 1_000_000)
+"""Between a stated number and its value in another unit: 15%, 1.82 m, three grand, one lakh, 1.5M."""
 MAX_MONTHS = 24
 """How far from today a date may be whose year is not stated."""
 
@@ -131,13 +132,14 @@ _GREETING_COMPANIONS = word_set(
 """Words of greetings that may also be an answer, as in "in the morning"."""
 _HESITATIONS = _phrase_set(
     """
-    hm, hmm, hmmm, um, idk, dunno, unsure, undecided, maybe, perhaps, wait, hold on, later, skip, whatever, any time,
-    not sure, not yet, haven't decided, don't know, no idea, don't care, don't mind, don't remember, can't find,
-    rather not, prefer not, private, your business, let me, one moment, a moment, weiß nicht, keine ahnung, vielleicht,
-    lieber nicht, egal, moment, no sé, quizás, prefiero no, je ne sais, peut être, non so, forse, não sei, talvez,
-    не знаю, わからない, 不知道
+    hm, hmm, hmmm, um, idk, dunno, unsure, undecided, maybe, perhaps, wait, hold on, later, skip, any time, no
+    preference, whatever works, up to you, you choose, not sure, not yet, haven't decided, don't know, no idea, don't
+    care, don't mind, don't remember, can't find, rather not, prefer not, private, your business, let me, one moment,
+    a moment, weiß nicht, keine ahnung, vielleicht, lieber nicht, egal, no sé, quizás, prefiero no, je ne sais, peut
+    être, non so, forse, não sei, talvez, не знаю, わからない, 不知道
     """
 )
+_QUESTION_WORDS = word_set("what whats how why where which who wie warum wer qué cómo cuánto pourquoi")
 _NEGATIONS = word_set(
     "no not t never without nor none dont nope nah nicht nein nichts kein keine keinen nie ohne sin nunca nada ne pas "
     "rien sans non niente senza sem nao нет не без"
@@ -206,6 +208,12 @@ def _is_quoted(words: str, message: str) -> bool:
     )
 
 
+def find_content(text: str) -> frozenset[str]:
+    """Return the words of a text without stop words, greetings and single letters."""
+    words = _parse(text).known - _STOPWORDS - _GREETINGS - _GREETING_COMPANIONS
+    return frozenset(word for word in words if len(word) > 1)
+
+
 def _is_greeting(words: _Text) -> bool:
     return words.known <= _GREETINGS | _GREETING_COMPANIONS and (not words.words or bool(words.known & _GREETINGS))
 
@@ -213,6 +221,8 @@ def _is_greeting(words: _Text) -> bool:
 def _is_answer(quote: _Text, newest: str) -> bool:
     """Whether the words may be an answer, rather than a greeting, a hesitation, a refusal or a question."""
     if _is_greeting(quote) or any(quote.contains(each) for each in _HESITATIONS):
+        return False
+    if not _QUESTION_WORDS.isdisjoint(_parse(newest).words[:1]):
         return False
     message = newest.rstrip()
     last_sentence = _SENTENCE_END.split(message[:-1])[-1]
@@ -311,11 +321,11 @@ class _Check:
         if is_code:
             return None
         plain = [word for word in text.words if not word.isdecimal()]
-        significant = [word for word in plain if word not in _STOPWORDS and len(word) > 1] or plain
+        significant = [word for word in plain if word not in _STOPWORDS and len(word) > 1 + is_name] or plain
         found = sum(_contains_word(self.messages, word) for word in significant)
-        if found >= (len(significant) if is_name else len(significant) / 2):
+        if found >= (len(significant) if is_name else len(significant) / 2) or self._translates(text):
             return None
-        return None if self._translates(text) or (not is_name and self._abbreviates(text)) else missing
+        return None if not is_name and self._paraphrases(text, has_words=found > 0) else missing
 
     def _translates(self, text: _Text) -> bool:
         """Whether the words are the same text in another script: an answer, or words that are about as short."""
@@ -328,13 +338,14 @@ class _Check:
         is_long = has_words and len(self.quote.words) > len(text.words) + 1
         return not is_long and len(self.quote.joined) <= len(text.joined) + 4
 
-    def _abbreviates(self, text: _Text) -> bool:
-        """Whether the words contain the initials of the text, or are a short answer."""
+    def _paraphrases(self, text: _Text, *, has_words: bool) -> bool:
+        """Whether the words contain the initials of the text, or are an answer that is short or shares words."""
         initials, quote = "".join(word[0] for word in text.words), self.quote.joined
         if len(initials) > 1 and any(initials in (word, word[:-1]) for word in self.quote.words):
             return True
-        is_long = len(self.quote.words) > MAX_ANSWER_WORDS or len(quote) > MAX_ANSWER_LENGTH
-        if is_long or not self.answers or quote.isdecimal():
+        is_short = len(self.quote.words) <= MAX_ANSWER_WORDS and len(quote) <= MAX_ANSWER_LENGTH
+        is_denial = self.quote.known <= _NEGATIONS and text.known.isdisjoint(_NEGATIONS)
+        if not self.answers or not (is_short or has_words) or is_denial or quote.isdecimal():
             return False
         clauses = [_parse(each) for each in (self.source, *_CLAUSE_END.split(self.source))]
         return any(each.contains(quote) and len(quote) * 2 >= len(each.joined) for each in clauses)
@@ -342,7 +353,11 @@ class _Check:
     def _contains_code(self, code: str) -> bool:
         if any(message.contains(code) for message in self.messages):
             return True
-        if code.isdecimal() and len(code) < 7 and int(code) in compute_results(find_numbers(self.words)):
+        if (
+            code.isdecimal()
+            and len(code) < 7
+            and int(code) in compute_results(find_numbers(self.words, with_articles=True))
+        ):
             return True
         # Digits may be spoken; zeros in front, the letters of an id and a country code may be omitted.
         numbers = load_vocabulary().numbers
@@ -354,23 +369,25 @@ class _Check:
         return len(stated) > 5 and not letters and wanted.endswith(stated) and len(wanted) - len(stated) < 4
 
     def _check_number(self, value: float) -> str | None:
-        value = abs(value)
-        missing = f"the words {_show(self.words)} do not contain the number {value}"
+        value, known = abs(value), self.quote.known
+        stated = {one for each in find_numbers(self.words) for one in each}
         if self.answers and (
-            not find_numbers(self.words) or not self.quote.known.isdisjoint(load_vocabulary().units)  # "two weeks"
+            not stated
+            or not known.isdisjoint(load_vocabulary().units)  # "two weeks" may be 14 nights
+            or any(round(value / each, 9) in _SCALES for each in stated if each)
         ):
             return None
-        is_addition = not self.quote.known.isdisjoint(_ADDITIONS)
-        words = self.words if self.answers else remove_dates(self.words)
-        numbers = find_numbers(words, with_articles=is_addition)
+        is_addition = not known.isdisjoint(_ADDITIONS)
+        numbers = find_numbers(self.words, with_articles=is_addition)
         if not numbers:  # the words may be only "guests" of "4 guests"
-            numbers = [each for each in find_numbers(remove_dates(self.source)) if value in each]
-        if self.is_part:
-            return None if any(value in each for each in numbers) else missing
-        results = compute_results(numbers)
+            numbers = [each for each in find_numbers(self.source) if value in each]
+        results = {0.0} if not known.isdisjoint(_NEGATIONS) else set()
+        results |= stated.union(*numbers) if self.is_part else compute_results(numbers)
         # "With my wife and two kids" includes the user, and "my family and two friends" has no certain sum.
-        is_larger = is_addition and (value - 1 in results or (self.answers and value > max(results)))
-        return None if value in results or is_larger else missing
+        is_sum = is_addition and not self.is_part
+        if value in results or (is_sum and (value - 1 in results or (self.answers and value > max(results)))):
+            return None
+        return f"the words {_show(self.words)} do not contain the number {value}"
 
     def _check_option(
         self, branches: Sequence[Mapping[str, Any]], name: str, value: str, options: Sequence[Any]
@@ -386,7 +403,8 @@ class _Check:
             named = next((other for other in others if self._names_option(other, shared, [self.quote])), None)
             if named is not None:
                 return f"the words {_show(self.words)} name {_show(named)}, not {_show(value)}"
-        described = _describe_option(branches, value, others)
+        described = [word for word in _split_name(value) if word not in shared]
+        described += _describe_option(branches, value, others)
         return None if self.answers or self._find_about(described) else missing
 
     def _names_option(self, option: str, shared: Set[str], texts: Sequence[_Text]) -> bool:
@@ -455,7 +473,7 @@ class _Check:
         if not is_relative and not (has_day and (months or numbers)):
             return False
         is_near = abs(year * 12 + month - self.today.year * 12 - self.today.month) <= MAX_MONTHS
-        return is_near or year in years or year % 100 in compute_results(find_numbers(self.words))
+        return is_near or year in years or year % 100 in numbers | compute_results(find_numbers(self.words))
 
 
 _TIME_VALUE = re.compile(
@@ -496,12 +514,8 @@ def _branches(schema: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
 
 
 def _find_options(branches: Iterable[Mapping[str, Any]]) -> list[Any]:
-    found: list[Any] = []
-    for branch in branches:
-        options = branch.get("enum")
-        found += options if isinstance(options, list | tuple) else ()
-        found += [branch["const"]] if "const" in branch else ()
-    return found
+    options = ([*branch.get("enum", ()), *([branch["const"]] if "const" in branch else ())] for branch in branches)
+    return [option for each in options for option in each]
 
 
 def _describe_option(branches: Iterable[Mapping[str, Any]], value: str, others: Iterable[str]) -> list[str]:

@@ -42,15 +42,13 @@ def word_set(words: str) -> frozenset[str]:
 
 
 _NUMBER = re.compile(
-    r"(?P<digits>[0-9]+(?:[.,'\u2019 ][0-9]{3}(?![0-9]))*(?:[.,][0-9]+)?)|(?P<word>%|[^\W\d_]+)",
-)
-_CLOCK_OR_DATE = re.compile(
-    r"[0-9]{1,2}:[0-9]{2}|[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}|[0-9]{1,2}\s?(?:[ap]\.?m|uhr|h|o.?clock)\b"
+    r"[0-9]+(?:[:/][0-9]+)+|[0-9]+-[0-9]+-[0-9]+|[0-9]+\s?(?:[ap]\.?m\b|uhr\b|h\b|o.?clock)"  # dates and times of day
+    r"|(?P<digits>[0-9]+(?:[.,'\u2019 ][0-9]{3}(?![0-9]))*(?:[.,][0-9]+)?)|(?P<word>[^\W\d_]+)"
 )
 
 
 def find_numbers(text: str, *, with_articles: bool = False) -> list[frozenset[float]]:
-    """Find the numbers of a text, in digits and in words; "1.200" has two readings.
+    """Find the numbers of a text, in digits and in words, without dates and times; "1.200" has two readings.
 
     >>> [sorted(readings) for readings in find_numbers("fünfundzwanzig, two hundred, 1.200")]
     [[25], [2], [100], [1.2, 1200.0]]
@@ -71,11 +69,6 @@ def find_numbers(text: str, *, with_articles: bool = False) -> list[frozenset[fl
             if ones in vocabulary.numbers and tens in vocabulary.numbers:
                 found.append(frozenset((vocabulary.numbers[ones] + vocabulary.numbers[tens],)))
     return found
-
-
-def remove_dates(text: str) -> str:
-    """Remove dates and times of day in digits, whose numbers count nothing."""
-    return _CLOCK_OR_DATE.sub(" ", fold_text(text))
 
 
 def _read_digits(digits: str) -> frozenset[float]:
@@ -134,11 +127,8 @@ def load_vocabulary() -> NumberAndTimeWords:
     months = dict(by_tag["M"])
     for names in _MONTH_NAMES:
         months |= {fold_text(word): number for word, number in number_names(names).items()}
-    years = {word for word, (unit, *_) in by_tag["u"].items() if unit in ("quarter", "year", "decade")}
-    years |= word_set("année années anno anni ano anos")
     units = frozenset(by_tag["u"]) | word_set(_OTHER_UNITS)
-    # "39 years old" determines no day.
-    relative = (units - years).union(*(by_tag.get(tag, ()) for tag in "DkWwHKYQ7E"), word_set(_OTHER_DAYS))
+    relative = units.union(*(by_tag.get(tag, ()) for tag in "DkWwHKYQ7ESV"), word_set(_OTHER_DAYS))
     return NumberAndTimeWords(
         numbers,
         articles,
@@ -164,10 +154,15 @@ _NUMBER_NAMES = (
     "vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig",
     "cero uno dos/ambos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince",
     "ноль один/одна два/две/двое три/трое четыре/четверо пять шесть семь восемь девять десять",
+    "nul een/één twee drie vier vijf zes zeven acht negen tien",
+    "zero jeden/jedna dwa/dwie trzy cztery pięć sześć siedem osiem dziewięć dziesięć",
+    "noll ett två tre fyra fem sex sju åtta nio tio",
+    "- bir iki üç dört beş alti yedi sekiz dokuz",
     "zero/oh - both/pair/couple",
 )
 _OTHER_NUMBERS: Mapping[str, float] = {
-    "%": 0.01,
+    "myself alone solo allein": 1,
+    "couples pairs": 2,
     "half": 0.5,
     "dozen dutzend docena douzaine dozzina": 12,
     "vingt venti vinte veinte": 20,
@@ -183,7 +178,7 @@ _OTHER_NUMBERS: Mapping[str, float] = {
     "million millionen millones millions milioni milhões": 1_000_000,
 }
 _ARTICLES = """
-    a an ein eine einer einem einen un una une um uma uno once due sei me myself i ich mich moi yo io eu wife husband
+    a an ein eine einer einem einen un una une um uma uno once due sei een bir me i ich mich moi yo io eu wife husband
     frau mann esposa marido mujer femme mari moglie marito
 """
 _MONTH_NAMES = (
@@ -195,10 +190,10 @@ _MONTH_NAMES = (
 _OTHER_UNITS = """
     night nights nächte noches minute heure heures jour jours semaine semaines mois année années minuti ora ore giorno
     giorni settimana settimane mese mesi anno anni minuto minutos hora horas dia dias semana semanas meses ano anos час
-    часа минут день дня дней неделю недели week weken tydzień vecka hafta
+    часа минут день дня дней неделю недели week weken tydzień tygodniu vecka veckan hafta haftaya
 """
 _OTHER_DAYS = """
-    now asap immediately eve end beginning start middle jetzt sofort ahora
+    tmr tmrw now asap immediately eve end beginning start middle jetzt sofort ahora
     aujourd hui demain hier lundi mardi mercredi jeudi vendredi samedi dimanche noël pâques maintenant
     oggi domani ieri lunedì martedì mercoledì giovedì venerdì sabato domenica natale pasqua adesso
     hoje amanhã ontem segunda terça quarta quinta sexta sábado domingo natal agora
@@ -215,8 +210,5 @@ _CLOCK_WORDS = """
     mezzogiorno mezzanotte полдень полночь now jetzt ahora maintenant adesso agora сейчас
 """
 UNSPACED_DAYS = word_set(
-    """
-    今日 明日 昨日 明後日 来週 今週 先週 来月 曜 今天 明天 昨天 后天 後天 下周 下週 本周 上周 周一 周二 周三 周四 周五
-    周六 周日 星期 礼拜 下个月 오늘 내일 어제 모레 다음주 요일 พรุ่งนี้ วันนี้ เมื่อวาน
-    """
+    "日 月 週 周 天 曜 年 星期 礼拜 今晚 오늘 내일 어제 모레 이번주 다음주 다음달 주말 요일 พรุ่งนี้ วันนี้ เมื่อวาน"
 )

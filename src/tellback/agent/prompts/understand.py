@@ -25,7 +25,7 @@ from tellback.agent.flow.interpretation import (
     retry_condition,
 )
 from tellback.agent.flow.route_choice import find_current_route, find_sole_route
-from tellback.agent.prompts.evidence import find_missing_evidence
+from tellback.agent.prompts.evidence import find_content, find_missing_evidence
 from tellback.agent.sessions.session import SessionState, find_unfinished, get_route_data
 from tellback.memory.templates import sanitize_line
 from tellback.tools.json_schema import closed_object
@@ -491,7 +491,7 @@ def _parse_values(
     found: dict[str, dict[str, Any]] = {}
     rejected: list[RejectedValue] = []
     stated = _parse_stated_fields(value, problems)
-    owners = {_normalize(each): field_name for field_name, each, _ in stated if isinstance(each, str)}
+    contents = {name: find_content(f"{name} {each}") for name, each, _ in stated if isinstance(each, str)}
     for field_name, field_value, words in stated:
         if field_value is None:
             continue  # some models write null for values that were not stated
@@ -500,8 +500,8 @@ def _parse_values(
             problems.append(f"unknown field {field_name!r:.80}")
             continue
         route, name = meant
-        is_own = owners.get(_normalize(words or ""), field_name) == field_name
-        reason = None if messages is None else _find_missing_evidence(route, name, field_value, words, messages, is_own)
+        others = [each for key, each in contents.items() if key != field_name]
+        reason = None if messages is None else _find_missing_evidence(route, name, field_value, words, messages, others)
         if reason is not None:
             if reason:
                 rejected.append(RejectedValue(name, field_value, reason, route.id, explained=False))
@@ -524,15 +524,22 @@ def _parse_values(
 
 
 def _find_missing_evidence(
-    route: Route, name: str, value: Any, words: str | None, messages: UserMessages, is_own: bool
+    route: Route,
+    name: str,
+    value: Any,
+    words: str | None,
+    messages: UserMessages,
+    others: Iterable[frozenset[str]],
 ) -> str | None:
     """Return why a value is not supported by the user's words, or None if it is.
 
-    Words that are the value of another field (not `is_own`) are no answer: "Rome" does not state one passenger. The
+    Words that only state the text of one of the `others` are no answer: "to Rome" does not state one passenger. The
     reason is empty for a value that is known already and that the newest message does not mention.
     """
     schema, place = {**route.schema.fields[name].schema, "$defs": route.schema.definitions}, (route.id, name)
-    asked = place in messages.asked and is_own
+    content, is_closed = find_content(words or ""), isinstance(value, bool) or "enum" in schema or "anyOf" in schema
+    is_other = bool(content) and not is_closed and any(content <= other for other in others)
+    asked = place in messages.asked and not is_other
     known = route.schema.plain(messages.known.get(route.id, {})).get(name)
     reason = find_missing_evidence(schema, name, value, words, messages.newest, (), asked=asked, today=messages.today)
     if reason is None or place in messages.fresh:
@@ -542,10 +549,6 @@ def _find_missing_evidence(
     return find_missing_evidence(
         schema, name, value, words, messages.newest, messages.earlier, asked=asked, today=messages.today
     )
-
-
-def _normalize(text: str) -> str:
-    return text.strip(" .,!?").casefold()
 
 
 def reject_inconsistent_values(
