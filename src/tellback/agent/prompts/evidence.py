@@ -4,20 +4,18 @@ A model returns each value with the words it was taken from. Small models invent
 the values of good models are nearly always right. So the rules refuse values that the words contradict or cannot mean,
 and trust short answers. Letters are compared without case, accents and punctuation.
 
-1. The words must occur in a message of the user, with small gaps and typos. Without words, the newest message is
-   checked.
+1. The words must occur in a message of the user, with small gaps and typos. Without words, the newest message counts.
 2. The words are an *answer* if the agent asked for the field and they are in the newest message. A greeting, a
    hesitation, a refusal and a question are no answer.
 3. Half of the words of a text must occur in the messages, with the same stem; its numbers, a code (an email address or
-   an id) and the name of a person must occur as a whole. Otherwise the words must be a short answer ("the eternal
-   city"), an abbreviation ("NYC"), or about as short as the text in another script ("ローマ"). No answer replaces a
-   code or a name in the same script.
+   an id) and a person's name must occur as a whole. A short answer ("the eternal city"), an abbreviation ("NYC") and a
+   word in another script ("ローマ") also support a text, but no code and no name in the same script.
 4. A placeholder ("unknown", "none") must occur in the newest message, or the answer must be a denial.
 5. A number must be stated, or be computed from stated numbers, or the answer contains no number ("my wife and I").
-6. An option of an enum must be named in the messages, or described by the words; an answer must only name no other
-   option. A boolean needs words about the field, or an answer.
-7. A date needs words with its day or month, or with a relative time, and a date far from today needs its year. Stated
-   parts must be equal. A time of day needs its hour or a word such as "noon"; an answer must only state no other hour.
+6. An option of an enum must be named in the messages, or described by the words, or an answer names no other option. A
+   boolean needs words about the field, or an answer.
+7. A date needs words with its day, its month or a relative time; a date far from today needs its year. A time of day
+   needs its hour or a word such as "noon", or an answer without numbers.
 8. Each item of a list needs support, and half of the values of an object, with all of their codes.
 """
 
@@ -272,12 +270,12 @@ class _Check:
         return self._check_closed(branches, name, value)
 
     def _check_list(self, items: Any, name: str, values: Sequence[Any], depth: int) -> str | None:
-        # An answer such as "NYC and LA" is trusted for all items or for none.
-        for answers in {False, self.answers}:
-            check = replace(self, answers=answers, is_part=True)
+        check = replace(self, answers=False, is_part=True)
+        reasons = [check.run(items, name, value, depth + 1) for value in values]
+        # "Köln und Wien" is trusted for two items, but "peanuts" is not trusted for another item.
+        if self.answers and (all(reasons) or len(find_content(self.words)) >= len(values)):
+            check = replace(check, answers=True)
             reasons = [check.run(items, name, value, depth + 1) for value in values]
-            if not any(reasons) or not all(reasons):
-                break
         return next(filter(None, reasons), None)
 
     def _check_object(self, branches: Iterable[Mapping[str, Any]], value: Mapping[Any, Any], depth: int) -> str | None:
@@ -374,7 +372,7 @@ class _Check:
         if self.answers and (
             not stated
             or not known.isdisjoint(load_vocabulary().units)  # "two weeks" may be 14 nights
-            or any(round(value / each, 9) in _SCALES for each in stated if each)
+            or any(round(each * scale, 9) == value for each in stated for scale in _SCALES)
         ):
             return None
         is_addition = not known.isdisjoint(_ADDITIONS)
@@ -437,10 +435,8 @@ class _Check:
             return None
         if _is_greeting(self.quote):
             return missing
-        ordinals = load_vocabulary().ordinals
         digits = re.findall("[0-9]{1,9}", _COMPACT_DATE.sub(r"\1 \2 \3", fold_text(self.words)))
         numbers = {float(each) for each in digits} | {one for each in find_numbers(self.words) for one in each}
-        numbers |= {ordinals[word] for word in self.quote.known & ordinals.keys()}
         if match["year"] is None:
             return None if self._supports_clock(numbers, int(match["hour"]), int(match["minute"])) else missing
         day = None if match["day"] is None else int(match["day"])

@@ -100,7 +100,6 @@ class NumberAndTimeWords(NamedTuple):
     numbers: Mapping[str, float]
     articles: Mapping[str, float]
     """Words that are numbers only beside others, as in "two adults and a child" and "me and my wife"."""
-    ordinals: Mapping[str, int]
     months: Mapping[str, int]
     relative: frozenset[str]
     """Words that determine a day: weekdays, holidays, "tomorrow", and units as in "in two weeks"."""
@@ -122,7 +121,7 @@ def load_vocabulary() -> NumberAndTimeWords:
     }
     for names in _NUMBER_NAMES:
         numbers |= {fold_text(word): number for word, number in number_names(names, 0).items()}
-    numbers |= {word: low for word, (low, high) in by_tag["n"].items() if low == high}
+    numbers |= by_tag["o"] | {word: low for word, (low, high) in by_tag["n"].items() if low == high}
     articles = {word: numbers.pop(word, 1) for word in word_set(_ARTICLES)}
     months = dict(by_tag["M"])
     for names in _MONTH_NAMES:
@@ -132,7 +131,6 @@ def load_vocabulary() -> NumberAndTimeWords:
     return NumberAndTimeWords(
         numbers,
         articles,
-        by_tag["o"],
         months,
         relative - months.keys(),
         units,

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tellback.agent import Agent
@@ -442,6 +442,7 @@ SUPPORTED = [
     ),
     asked(ADDRESS, "address", '{"street": "Elm St", "number": "9", "city": "Boston"}', "9 elm st, boston"),
     asked(TEXTS, "cities", ["New York", "Los Angeles"], "NYC and LA"),
+    asked(TEXTS, "cities", ["Cologne", "Berlin"], "Köln und Berlin"),
     asked(TEXTS, "skills", ["Python", "SQL"], "python & sql"),
     asked(TEXTS, "symptoms", ["cough"], "coughing a lot"),
     told(TEXTS, "items", ["2 pizzas", "1 coke"], "two pizzas and a coke", "two pizzas and a coke please"),
@@ -651,6 +652,7 @@ REFUSED = [
     # Lists and objects
     told(TEXTS, "allergies", ["peanuts", "gluten"], "peanuts", "I'm allergic to peanuts, is that ok for the kitchen?"),
     asked(TEXTS, "allergies", ["peanuts"], "hi"),
+    asked(TEXTS, "allergies", ["peanuts", "gluten"], "peanuts"),
     asked(NUMBERS, "ages", [4, 9], "four and seven"),
     asked(
         ADDRESS,
@@ -717,6 +719,7 @@ json_values = st.recursive(
 )
 
 
+@example(INTEGER, "count", 10**400, None, "1", True)
 @given(schemas, st.text(max_size=8), json_values, st.none() | snippets, snippets, st.booleans())
 def test_any_value_and_any_words_are_checked_without_an_error(
     schema: Mapping[str, Any], name: str, value: Any, words: str | None, newest: str, is_asked: bool
