@@ -130,14 +130,23 @@ _GREETING_COMPANIONS = word_set(
 """Words of greetings that may also be an answer, as in "in the morning"."""
 _HESITATIONS = _phrase_set(
     """
-    hm, hmm, hmmm, um, idk, dunno, unsure, undecided, maybe, perhaps, wait, hold on, later, skip, any time, no
-    preference, whatever works, up to you, you choose, not sure, not yet, haven't decided, don't know, no idea, don't
-    care, don't mind, don't remember, can't find, rather not, prefer not, private, your business, let me, one moment,
-    a moment, weiß nicht, keine ahnung, vielleicht, lieber nicht, egal, no sé, quizás, prefiero no, je ne sais, peut
-    être, non so, forse, não sei, talvez, не знаю, わからない, 不知道
+    hm, hmm, um, lol, idk, dunno, unsure, undecided, maybe, perhaps, wait, hold on, any time, later, no preference,
+    whatever works, up to you, you choose, you tell me, not sure, not yet, haven't decided, don't know, no idea, don't
+    care, don't mind, don't remember, don't understand, can't find, depends, private, your business, let me, one
+    moment, a moment, one sec, need help, help me, have a problem, a human, real person, already told, start over,
+    cancel, too long, hurry, just browsing, weiß nicht, keine ahnung, verstehe nicht, vielleicht, egal, no sé, no
+    entiendo, quizás, je ne sais, je ne comprends, peut être, non so, non capisco, forse, não sei, talvez, nie wiem,
+    vet inte, weet niet, bilmiyorum, не знаю, わからない, わかりません, 不知道, 모르겠, لا اعرف, पता नहीं
     """
 )
-_QUESTION_WORDS = word_set("what whats how why where which who wie warum wer qué cómo cuánto pourquoi")
+_REFUSALS = _phrase_set(
+    """
+    rather not, prefer not, not now, skip, pass, forget it, never mind, lieber nicht, keine lust, no quiero,
+    prefiero no, préfère ne pas, preferisco di no, prefiro não, не хочу, не скажу
+    """
+)
+"""These answer only a question that can be denied."""
+_QUESTION_WORDS = word_set("can could does what whats how why where which who wie warum wer qué cómo pourquoi")
 _NEGATIONS = word_set(
     "no not t never without nor none dont nope nah nicht nein nichts kein keine keinen nie ohne sin nunca nada ne pas "
     "rien sans non niente senza sem nao нет не без"
@@ -188,8 +197,10 @@ def find_missing_evidence(
     if source is None:
         return f"the user's messages do not contain the words {_show(words)}"
     quote, messages = _parse(words), [_parse(text) for text in texts]
-    answers = asked and source is newest and _is_answer(quote, newest)
-    return _Check(words, quote, source, messages, answers, today).run(schema, name, value, 0)
+    if asked := asked and source is newest and not _is_question(quote, newest):
+        denies = value is False or (isinstance(value, str) and not _parse(value).known.isdisjoint(_NEGATIONS))
+        asked = not _states_nothing(quote) or (denies and _is_refusal(quote))
+    return _Check(words, quote, source, messages, asked, today).run(schema, name, value, 0)
 
 
 def _is_quoted(words: str, message: str) -> bool:
@@ -216,15 +227,20 @@ def _is_greeting(words: _Text) -> bool:
     return words.known <= _GREETINGS | _GREETING_COMPANIONS and (not words.words or bool(words.known & _GREETINGS))
 
 
-def _is_answer(quote: _Text, newest: str) -> bool:
-    """Whether the words may be an answer, rather than a greeting, a hesitation, a refusal or a question."""
-    if _is_greeting(quote) or any(quote.contains(each) for each in _HESITATIONS):
-        return False
-    if not _QUESTION_WORDS.isdisjoint(_parse(newest).words[:1]):
-        return False
+def _is_refusal(words: _Text) -> bool:
+    return any(words.contains(each) for each in _REFUSALS)
+
+
+def _states_nothing(words: _Text) -> bool:
+    return _is_greeting(words) or _is_refusal(words) or any(words.contains(each) for each in _HESITATIONS)
+
+
+def _is_question(quote: _Text, newest: str) -> bool:
+    """Whether the words are in a question at the end of the message, with or without a question mark."""
     message = newest.rstrip()
     last_sentence = _SENTENCE_END.split(message[:-1])[-1]
-    return not message.endswith(_QUESTION_MARKS) or not _parse(last_sentence).contains(quote.joined)
+    has_mark = message.endswith(_QUESTION_MARKS) and _parse(last_sentence).contains(quote.joined)
+    return has_mark or not _QUESTION_WORDS.isdisjoint(_parse(newest).words[:1])
 
 
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
@@ -330,7 +346,7 @@ class _Check:
         scripts, others = _find_scripts(self.quote.joined), _find_scripts(text.joined)
         if not scripts or not others or not scripts.isdisjoint(others):
             return False
-        if self.answers or _is_greeting(self.quote):
+        if self.answers or _states_nothing(self.quote):
             return self.answers
         has_words = UNSPACED.search(self.quote.joined + text.joined) is None
         is_long = has_words and len(self.quote.words) > len(text.words) + 1
@@ -369,10 +385,14 @@ class _Check:
     def _check_number(self, value: float) -> str | None:
         value, known = abs(value), self.quote.known
         stated = {one for each in find_numbers(self.words) for one in each}
-        if self.answers and (
-            not stated
-            or not known.isdisjoint(load_vocabulary().units)  # "two weeks" may be 14 nights
-            or any(round(each * scale, 9) == value for each in stated for scale in _SCALES)
+        if (
+            self.answers
+            and not known <= _NEGATIONS
+            and (
+                not stated
+                or not known.isdisjoint(load_vocabulary().units)  # "two weeks" may be 14 nights
+                or any(round(each * scale, 9) == value for each in stated for scale in _SCALES)
+            )
         ):
             return None
         is_addition = not known.isdisjoint(_ADDITIONS)
@@ -433,7 +453,7 @@ class _Check:
         missing = f"the words {_show(self.words)} do not contain the time {value}"
         if _parse(self.source).contains(_parse(value).joined):
             return None
-        if _is_greeting(self.quote):
+        if _is_greeting(self.quote) or _is_refusal(self.quote):
             return missing
         digits = re.findall("[0-9]{1,9}", _COMPACT_DATE.sub(r"\1 \2 \3", fold_text(self.words)))
         numbers = {float(each) for each in digits} | {one for each in find_numbers(self.words) for one in each}
@@ -450,7 +470,7 @@ class _Check:
         if any((hour - each + step) % 12 == 0 for each in hours for step in (0, 1)[: 1 + is_before]):
             return True
         is_relative = not self.quote.known.isdisjoint(vocabulary.units | vocabulary.clock)
-        return is_relative or (self.answers and not numbers)
+        return is_relative or (self.answers and not numbers and not self.quote.known <= _NEGATIONS)
 
     def _supports_date(self, numbers: Set[float], year: int, month: int, day: int | None) -> bool:
         vocabulary, known, words = load_vocabulary(), self.quote.known, fold_text(self.words)

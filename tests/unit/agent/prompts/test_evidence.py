@@ -675,6 +675,38 @@ def test_value_is_refused(case: Case) -> None:
     assert case.find_missing_evidence() is not None
 
 
+INVENTED: list[tuple[dict[str, Any], str, Any]] = [
+    *((TEXT, "name", "John Doe"), (INTEGER, "age", 30), (DATE, "birthday", "1990-01-31"), (TEXT, "city", "Paris")),
+    *((EMAIL, "email", "john@example.com"), (TEXT, "phone", "555-123-4567"), (TEXT, "order_id", "A-1001")),
+    *((INTEGER, "guests", 2), (TIME, "time", "19:00"), (CABIN, "cabin", "economy"), (BOOLEAN, "insurance", True)),
+    *((TEXTS, "allergies", ["peanuts"]), (DATE, "departure", "2026-11-20")),
+]
+
+
+@pytest.mark.parametrize(
+    "newest",
+    [
+        *("hi there", "hello, how are you?", "hmm", "let me think", "why do you ask?", "I'd rather not say", "lol"),
+        *("what do you mean", "can you help me", "I need help", "not now", "I have a problem", "talk to a human"),
+        *("this is taking too long", "I already told you", "never mind", "thanks", "please hurry", "forget it"),
+        *("what's next", "sorry, one sec", "guten Tag", "keine Lust", "no quiero decirlo", "cancel", "depends"),
+        *("je préfère ne pas répondre", "nie wiem", "bilmiyorum", "わかりません", "не скажу", "you tell me"),
+        *("I don't understand", "maybe later", "just browsing", "how long does it take", "can I do this online"),
+    ],
+)
+def test_a_reply_without_an_answer_supports_no_value(newest: str) -> None:
+    for schema, name, value in INVENTED:
+        for is_asked in (True, False):
+            case = Case(schema, name, value, newest, newest, (), asked=is_asked)
+            assert case.find_missing_evidence() is not None, name
+
+
+@pytest.mark.parametrize("newest", ["I'd rather not", "not now", "never mind", "I'll pass", "prefiero no"])
+def test_a_refusal_answers_a_question_that_can_be_denied(newest: str) -> None:
+    for schema, value in ((BOOLEAN, False), (YES_NO, "no")):
+        assert asked(schema, "newsletter", value, newest).find_missing_evidence() is None
+
+
 async def test_words_of_one_field_do_not_answer_another() -> None:
     agent = Agent("Travel")
     fields = {"destination": TEXT, "passengers": INTEGER}
