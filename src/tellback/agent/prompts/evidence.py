@@ -301,18 +301,13 @@ class _Check:
                 parts |= branch["properties"]
         # An answer such as "my sister" is not trusted for each value of the object.
         check = replace(self, answers=False, is_part=True)
-        reasons: list[str | None] = []
-        for name, each in value.items():
-            if each is None:
-                continue
-            reason = check.run(parts.get(name, {}), str(name), each, depth + 1)
-            if reason is not None and isinstance(each, str) and _is_code(each) and not _TIME_VALUE.fullmatch(each):
-                return reason
-            reasons.append(reason)
-        missing = [reason for reason in reasons if reason is not None]
-        if reasons and len(missing) * 2 <= len(reasons):
-            return None
-        return missing[0] if missing else "the object contains no values"
+        present = {str(name): each for name, each in value.items() if each is not None}
+        reasons = {name: check.run(parts.get(name, {}), name, each, depth + 1) for name, each in present.items()}
+        missing = {name: reason for name, reason in reasons.items() if reason is not None}
+        codes = [reason for name, reason in missing.items() if _is_code(present[name])]
+        if not reasons:
+            return "the object contains no values"
+        return next(iter((*codes, *missing.values()))) if codes or len(missing) * 2 > len(reasons) else None
 
     def _check_text(self, name: str, value: str) -> str | None:
         text, missing = _parse(value), f"the user's messages do not contain {_show(value)}"
@@ -328,10 +323,8 @@ class _Check:
         codes = [text.joined] if is_code else [word for word in text.words if word.isdecimal()]
         if not all(self._contains_code(code) for code in codes):
             # "maya at example dot org"
-            is_dictated = (
-                "@" in value and text.known <= self.quote.known and self.quote.contains_in_order(text.words, 1)
-            )
-            return None if is_dictated else missing
+            is_dictated = "@" in value and text.known <= self.quote.known
+            return None if is_dictated and self.quote.contains_in_order(text.words, 1) else missing
         if is_code:
             return None
         plain = [word for word in text.words if not word.isdecimal()]
@@ -367,11 +360,8 @@ class _Check:
     def _contains_code(self, code: str) -> bool:
         if any(message.contains(code) for message in self.messages):
             return True
-        if (
-            code.isdecimal()
-            and len(code) < 7
-            and int(code) in compute_results(find_numbers(self.words, with_articles=True))
-        ):
+        results = compute_results(find_numbers(self.words, with_articles=True))
+        if code.isdecimal() and len(code) < 7 and int(code) in results:
             return True
         # Digits may be spoken; zeros in front, the letters of an id and a country code may be omitted.
         numbers = load_vocabulary().numbers
@@ -385,15 +375,9 @@ class _Check:
     def _check_number(self, value: float) -> str | None:
         value, known = abs(value), self.quote.known
         stated = {one for each in find_numbers(self.words) for one in each}
-        if (
-            self.answers
-            and not known <= _NEGATIONS
-            and (
-                not stated
-                or not known.isdisjoint(load_vocabulary().units)  # "two weeks" may be 14 nights
-                or any(round(each * scale, 9) == value for each in stated for scale in _SCALES)
-            )
-        ):
+        has_unit = not known.isdisjoint(load_vocabulary().units)  # "two weeks" may be 14 nights
+        is_scaled = any(round(each * scale, 9) == value for each in stated for scale in _SCALES)
+        if self.answers and (has_unit or is_scaled or not stated) and not known <= _NEGATIONS:
             return None
         is_addition = not known.isdisjoint(_ADDITIONS)
         numbers = find_numbers(self.words, with_articles=is_addition)
@@ -513,8 +497,10 @@ def _find_scripts(text: str) -> set[str]:
     return {unicodedata.name(each, "").split(" ")[0] for each in text if each.isalpha()}
 
 
-def _is_code(value: str) -> bool:
+def _is_code(value: Any) -> bool:
     """Whether a text is an email address, an id or a phone number, which nobody paraphrases."""
+    if not isinstance(value, str) or _TIME_VALUE.fullmatch(value):
+        return False
     return "@" in value or all(any(map(str.isdecimal, part)) for part in value.split())
 
 
