@@ -196,7 +196,7 @@ class AgentTurn(TurnPlanner):
             agent.rank_routes(build_topic(messages)),
             agent.limits,
         )
-        user_messages = collect_user_messages(questions, session, messages)
+        user_messages = collect_user_messages(questions, session, messages, agent.local_time(session).date())
         if questions.is_empty:
             return ParsedAnswer(Interpretation(only_asks=consists_of_questions(user_messages.newest)))
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
