@@ -90,6 +90,7 @@ def move(
     previous, current = session, find_current_route(routes, session)
     ignored: tuple[str, ...] = ()
     queued: tuple[Route, ...] = ()
+    dropped: tuple[Route, ...] = ()
     rejected: tuple[RejectedValue, ...] = ()
     if after_decision:
         choice = RouteChoice(current, "a waiting call was decided")
@@ -97,7 +98,10 @@ def move(
         interpretation, ignored = resolve_contradictions(current, session, interpretation)
         choice = choose_route(routes, session, interpretation, thresholds)
         queued = find_queued_routes(routes, session, interpretation, thresholds, choice)
-        session = _drop_routes(routes, session, interpretation)
+        dropped = _find_dropped_routes(routes, session, interpretation, choice)
+        for route in dropped:
+            if route.id in session.paused_routes:
+                session = drop_paused_route(session, route.id)
     session, completed = _enter_chosen_route(choice, session, interpretation, now)
     if not after_decision:
         session, rejected = _apply_to_other_routes(routes, session, choice.route, queued, interpretation)
@@ -124,7 +128,9 @@ def move(
             break
         resumed = yield from _resume(waiting[-1], moved.session, now)
         moved = _combine(moved, resumed)
-    return replace(moved, choice=choice, queued=queued, ignored=ignored, rejected=(*rejected, *moved.rejected))
+    return replace(
+        moved, choice=choice, queued=queued, dropped=dropped, ignored=ignored, rejected=(*rejected, *moved.rejected)
+    )
 
 
 def _resume(route: Route, session: SessionState, now: datetime) -> MoveGenerator:
@@ -145,12 +151,16 @@ def _combine(first: MoveResult, second: MoveResult) -> MoveResult:
     )
 
 
-def _drop_routes(routes: Mapping[str, Route], session: SessionState, interpretation: Interpretation) -> SessionState:
-    """Drop the paused routes that the user no longer wants."""
-    for id in session.paused_routes:
-        if id in routes and drop_condition(routes[id]) in interpretation.true_conditions:
-            session = drop_paused_route(session, id)
-    return session
+def _find_dropped_routes(
+    routes: Mapping[str, Route], session: SessionState, interpretation: Interpretation, choice: RouteChoice
+) -> tuple[Route, ...]:
+    """Return the current route and the paused routes that the user no longer wants."""
+    ids = [id for id, paused in session.paused_routes.items() if id in routes and not paused.dropped]
+    found = [routes[id] for id in ids if drop_condition(routes[id]) in interpretation.true_conditions]
+    left = choice.left
+    if left is not None and left is not choice.route and drop_condition(left) in interpretation.true_conditions:
+        found.append(left)
+    return tuple(found)
 
 
 def _enter_chosen_route(

@@ -77,8 +77,9 @@ class MoveResult:
     """The result of a move. `state` of `route` speaks next; with `ended` the route was completed and no state speaks.
 
     `missing` are fields that the state still needs. `completed` are the routes that ended in this turn, and `queued`
-    those that wait until the current one ends. `went_back` is the reason why a state before the last one speaks.
-    `rejected` and `ignored` are what was not applied: values, and contradictory parts of the interpretation.
+    those that wait until the current one ends; the user no longer wants the `dropped` ones. `went_back` is the reason
+    why a state before the last one speaks. `rejected` and `ignored` are what was not applied: values, and contradictory
+    parts of the interpretation.
 
     >>> from datetime import UTC, datetime
     >>> from tellback.agent import Route, create_session
@@ -106,6 +107,7 @@ class MoveResult:
     changed: tuple[str, ...] = ()
     completed: tuple[Route, ...] = ()
     queued: tuple[Route, ...] = ()
+    dropped: tuple[Route, ...] = ()
     went_back: str = ""
     rejected: tuple[RejectedValue, ...] = ()
     ignored: tuple[str, ...] = ()
@@ -347,7 +349,7 @@ class RouteWalk:
     def _change_choices(self) -> None:
         """Change a branch that was chosen earlier, if the message says so."""
         true = self._interpretation.true_conditions
-        if not true or self._current_state is None:
+        if not true:
             return
         choices = dict(self._progress.choices)
         ahead = {
@@ -402,6 +404,9 @@ class RouteWalk:
 
     def _judge_answer(self, state: State, missing: Sequence[str]) -> Verdict:
         """Whether the user's message answers the state that spoke last."""
+        if missing and self._interpretation.answered and set(missing) <= set(self._progress.asked_again):
+            self._update_progress(asked_again=())
+            return "leave", "the user adds nothing"
         if missing:
             return "speak", f"still needs {', '.join(missing)}"
         if state.gather and all(name in self._data for name in state.gather):

@@ -17,6 +17,7 @@ from tellback.agent.definitions.guidelines import CompositionMode, Guideline, Gu
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
 from tellback.agent.flow.move import Interpretation, MoveResult
+from tellback.agent.flow.route_data import collect_done_actions
 from tellback.agent.prompts.builder import BuiltInSection, PromptBuilder
 from tellback.agent.prompts.understand import trim_to_user_message
 from tellback.agent.sessions.session import ToolRun
@@ -147,7 +148,9 @@ def _instruction_lines(agent: Agent, moved: MoveResult, interpretation: Interpre
     """Return the instructions for this reply."""
     route, state = moved.route, moved.state
     rejected = [each for each in (*interpretation.rejected, *moved.rejected) if each.explained]
-    lines = []
+    lines = (
+        [f"The user no longer wants: {', '.join(repr(each.title) for each in moved.dropped)}."] if moved.dropped else []
+    )
     for other in agent.routes:
         is_told = other in moved.completed or (route is None and other.id in moved.session.completed_routes)
         if is_told and other is not route:
@@ -187,21 +190,30 @@ def _known_lines(route: Route, moved: MoveResult, asked_fields: Set[str]) -> lis
         )
         if values
     ]
+    chosen = [progress.choices[id] for id in progress.path if id in progress.choices]
+    if chosen:
+        lines.append(f"Chosen: {'; '.join(chosen)}.")
     pending_ids = {each.state_id for each in session.pending_calls}
     on_path = {id for id in progress.path if id in progress.runs and id not in pending_ids}
     lines += [_render_tool_run(progress.runs[id]) for id in progress.path if id in on_path]
-    replaced = {id: runs for id, runs in progress.replaced_runs.items() if runs}
-    lines += [_render_tool_run(run) for each, run in moved.tool_runs if each.id not in {*on_path, *replaced}]
-    for run in (run for runs in replaced.values() for run in runs):
+    # What was done in this pass, with other values or on another branch.
+    done = collect_done_actions(route.states, progress)
+    elsewhere = [run for run in done if all(run is not progress.runs[id] for id in on_path)]
+    lines += [
+        _render_tool_run(run)
+        for each, run in moved.tool_runs
+        if each.route is route and each.id not in on_path and all(run is not other for other in elsewhere)
+    ]
+    for run in elsewhere:
         lines.append(
             f"{_render_call(run)} was done with earlier values, and stays done. It has not been done with the values"
             " above unless a result says so."
         )
-    undone = [
-        each.title for each in route.states if each.is_action and each.id not in on_path and not replaced.get(each.id)
-    ]
+    done_names = {run.tool for run in done}
+    actions = [state.tool.name for state in route.states if state.is_action and state.tool is not None]
+    undone = [name for name in dict.fromkeys(actions) if name not in done_names]
     if undone:
-        lines.append(f"Not done yet, never say that it was: {'; '.join(undone)}.")
+        lines.append(f"Not done yet, never say that it was: {', '.join(undone)}.")
     if progress.earlier_runs:
         lines.append(f"Done before, for other wishes: {'; '.join(map(_render_call, progress.earlier_runs))}.")
     return lines

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any
@@ -25,7 +25,8 @@ from tellback.agent.flow.interpretation import (
     retry_condition,
 )
 from tellback.agent.flow.route_choice import find_current_route, find_sole_route
-from tellback.agent.prompts.evidence import find_content, find_missing_evidence
+from tellback.agent.prompts.evidence import find_content, find_missing_evidence, is_quoted
+from tellback.agent.prompts.numerals import fold_text, word_set
 from tellback.agent.sessions.session import SessionState, find_unfinished, get_route_data
 from tellback.memory.templates import sanitize_line
 from tellback.tools.json_schema import closed_object
@@ -202,12 +203,14 @@ def _choice_conditions(route: Route, session: SessionState) -> list[str]:
 
 
 def _find_step(route: Route | None, session: SessionState) -> str | None:
-    """Return the description of the current state if it is a chat state without fields that leads somewhere."""
+    """Return the description of the current state if it leads somewhere, and a message may answer it without a value:
+    a chat state without fields, or one that asks for more items of a list."""
     current = session.current_state
     state = None if route is None or current is None else route.state(current.id)
-    if state is None or state.kind != "chat" or state.gather or not state.transitions:
+    if state is None or state.kind != "chat" or not state.transitions:
         return None
-    return state.description
+    asks_again = state.gather and set(state.gather) <= set(session.extracted) and session.progress.asked_again
+    return state.description if asks_again or not state.gather else None
 
 
 def _leads_to_tool(route: Route | None, session: SessionState) -> bool:
@@ -389,12 +392,22 @@ _QUESTION_MARKS = "?\uff1f\u061f"
 _SENTENCE = re.compile(rf"(.+?)([.!\u3002\uff01…{_QUESTION_MARKS}]+(?=\s|$)|\n|$)", re.DOTALL)
 
 
-def consists_of_questions(text: str) -> bool:
-    """Whether every sentence of the text is a question.
+_FIRST_WORD = re.compile(r"[^\W\d_]+")
+_AGREEMENTS = word_set(
+    "yes yep yeah yup ok okay sure certainly absolutely exactly fine great perfect agreed correct right please ja"
+    " jawohl gerne genau klar si claro vale perfecto oui parfait certo perfetto sim da да tak はい 是 好"
+)
 
-    >>> consists_of_questions("How long does it take?"), consists_of_questions("Yes. How long does it take?")
+
+def consists_of_questions(text: str) -> bool:
+    """Whether every sentence of the text is a question, and the text does not begin with a word of agreement.
+
+    >>> consists_of_questions("How long does it take?"), consists_of_questions("Yes, how long does it take?")
     (True, False)
     """
+    first = _FIRST_WORD.search(fold_text(text))
+    if first is not None and first[0] in _AGREEMENTS:
+        return False
     ends = [end for words, end in _SENTENCE.findall(text.strip()) if any(each.isalnum() for each in words)]
     return bool(ends) and all(any(mark in end for mark in _QUESTION_MARKS) for end in ends)
 
@@ -411,14 +424,15 @@ def parse_answer(
     answer = _parse_json_object(text)
     problems: list[str] = []
     routes = {questions.keys[route.id]: route for route in questions.open}
-    data, rejected = _parse_values(answer.get("data"), routes, problems, None if trusted else messages)
+    replaced = set(_parse_text_list(answer.get("forget"), "forget", []))
+    data, rejected = _parse_values(answer.get("data"), routes, replaced, problems, None if trusted else messages)
     conditions_by_key = questions.condition_keys
     keys = _parse_text_list(answer.get("conditions"), "conditions", problems)
     problems += [f"unknown condition {key!r:.80}" for key in keys if key not in conditions_by_key]
     interpretation = Interpretation(
         scores=_parse_scores(answer.get("routes"), questions, problems) if questions.scored else None,
         data=data,
-        forgotten=_parse_forgotten(answer.get("forget"), routes, data, problems),
+        forgotten=_parse_forgotten(answer.get("forget"), routes, data, rejected, problems),
         true_conditions=frozenset(conditions_by_key[key] for key in keys if key in conditions_by_key),
         rejected=tuple(rejected),
         answered=_parse_answered(answer.get("answered"), questions, problems, trusted=trusted),
@@ -486,7 +500,11 @@ def _parse_answered(value: Any, questions: Questions, problems: list[str], *, tr
 
 
 def _parse_values(
-    value: Any, routes: Mapping[str, Route], problems: list[str], messages: UserMessages | None
+    value: Any,
+    routes: Mapping[str, Route],
+    replaced: Set[str],
+    problems: list[str],
+    messages: UserMessages | None,
 ) -> tuple[dict[str, dict[str, Any]], list[RejectedValue]]:
     found: dict[str, dict[str, Any]] = {}
     rejected: list[RejectedValue] = []
@@ -501,7 +519,10 @@ def _parse_values(
             continue
         route, name = meant
         others = [each for key, each in contents.items() if key != field_name]
-        reason = None if messages is None else _find_missing_evidence(route, name, field_value, words, messages, others)
+        reason = None
+        if messages is not None:
+            is_replaced = field_name in replaced or name in replaced
+            reason = _find_missing_evidence(route, name, field_value, words, messages, others, is_replaced=is_replaced)
         if reason is not None:
             if reason:
                 rejected.append(RejectedValue(name, field_value, reason, route.id, explained=False))
@@ -530,17 +551,26 @@ def _find_missing_evidence(
     words: str | None,
     messages: UserMessages,
     others: Iterable[frozenset[str]],
+    *,
+    is_replaced: bool,
 ) -> str | None:
     """Return why a value is not supported by the user's words, or None if it is.
 
-    Words that only state the text of one of the `others` are no answer: "to Rome" does not state one passenger. The
-    reason is empty for a value that is known already and that the newest message does not mention.
+    Words that only state the text of one of the `others` are no answer: "to Rome" does not state one passenger. If a
+    list replaces the known one, its known items need no support. The reason is empty for a value that is known already
+    and that the newest message does not mention.
     """
     schema, place = {**route.schema.fields[name].schema, "$defs": route.schema.definitions}, (route.id, name)
     content, is_closed = find_content(words or ""), isinstance(value, bool) or "enum" in schema or "anyOf" in schema
     is_other = bool(content) and not is_closed and any(content <= other for other in others)
     asked = place in messages.asked and not is_other
     known = route.schema.plain(messages.known.get(route.id, {})).get(name)
+    if isinstance(known, list) and known:
+        items = _read_items(value)
+        if is_replaced or (len(items) > len(known) and items[: len(known)] == known):
+            value = _find_changes(items, known)
+            if not value and is_quoted(words or messages.newest, messages.newest):
+                return None
     reason = find_missing_evidence(schema, name, value, words, messages.newest, (), asked=asked, today=messages.today)
     if reason is None or place in messages.fresh:
         return reason
@@ -549,6 +579,43 @@ def _find_missing_evidence(
     return find_missing_evidence(
         schema, name, value, words, messages.newest, messages.earlier, asked=asked, today=messages.today
     )
+
+
+def _read_items(value: Any) -> list[Any]:
+    """Return the items of a list, in which a model may write objects as JSON text, or the whole list."""
+    items = _read_json(value)
+    return [_read_json(each) for each in items] if isinstance(items, list) else [items]
+
+
+def _read_json(value: Any) -> Any:
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _find_changes(items: Sequence[Any], known: Sequence[Any]) -> list[Any]:
+    """Return the items that are not in the known list; of an object that is like a known one, what is different."""
+    left, changes = list(known), []
+    for item in items:
+        if isinstance(item, Mapping):
+            likes = [each for each in left if isinstance(each, Mapping)]
+            like = max(likes, key=functools.partial(_count_equal, item), default={})
+            different = {name: each for name, each in item.items() if like.get(name) != each}
+            if len(different) < len(item):
+                left.remove(like)
+            changes += [different] if different else []
+        elif item in left:
+            left.remove(item)
+        else:
+            changes.append(item)
+    return changes
+
+
+def _count_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    return sum(name in other and other[name] == value for name, value in one.items())
 
 
 def reject_inconsistent_values(
@@ -583,12 +650,9 @@ def _validate_value(route: Route, name: str, value: Any) -> Any:
     try:
         return route.schema.check(name, value)
     except InvalidValue:
-        if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        parsed = _read_items(value) if isinstance(value, list) else _read_json(value)
+        if parsed == value:
             raise
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError):
-            parsed = value
         return route.schema.check(name, parsed)
 
 
@@ -627,8 +691,13 @@ def _find_field(text: str, routes: Mapping[str, Route]) -> tuple[Route, str] | N
 
 
 def _parse_forgotten(
-    value: Any, routes: Mapping[str, Route], data: Mapping[str, Mapping[str, Any]], problems: list[str]
+    value: Any,
+    routes: Mapping[str, Route],
+    data: Mapping[str, Mapping[str, Any]],
+    rejected: Iterable[RejectedValue],
+    problems: list[str],
 ) -> dict[str, tuple[str, ...]]:
+    refused = {(each.route_id, each.field) for each in rejected}
     found: dict[str, tuple[str, ...]] = {}
     for each in _parse_text_list(value, "forget", problems):
         meant = _find_field(each, routes)
@@ -636,7 +705,9 @@ def _parse_forgotten(
             problems.append(f"unknown field to forget: {each!r:.80}")
             continue
         route, name = meant
-        if name not in data.get(route.id, {}) or route.schema.is_list(name):  # a list with new items is replaced
+        if (route.id, name) in refused:
+            problems.append(f"{each!r} is not forgotten, because its new value was rejected")
+        elif name not in data.get(route.id, {}) or route.schema.is_list(name):  # a list with new items is replaced
             found[route.id] = (*found.get(route.id, ()), name)
     return found
 
