@@ -141,7 +141,12 @@ async def test_a_long_dialogue_places_exactly_the_confirmed_orders(example: Any)
     )
     await guest.says(
         "No, the large one",
-        understands(route=ORDER, items=items(MARGHERITAS, COLAS, LARGE_FUNGHI), forget=["items"]),
+        understands(
+            route=ORDER,
+            items=items(MARGHERITAS, COLAS, LARGE_FUNGHI),
+            forget=["items"],
+            words={"items": "No, the large one"},
+        ),
         state=MORE,
         cart=["3 margherita", "3 cola", "1 large funghi with olives"],
     )
@@ -154,7 +159,9 @@ async def test_a_long_dialogue_places_exactly_the_confirmed_orders(example: Any)
     cart = ["3 margherita", "1 large funghi with olives"]
     await guest.says(
         "Take the cola out again",
-        understands(route=ORDER, items=items(MARGHERITAS, LARGE_FUNGHI), forget=["items"]),
+        understands(
+            route=ORDER, items=items(MARGHERITAS, LARGE_FUNGHI), forget=["items"], words={"items": "Take the cola out"}
+        ),
         state=MORE,
         cart=cart,
     )
@@ -225,6 +232,7 @@ async def test_a_long_dialogue_places_exactly_the_confirmed_orders(example: Any)
             items=items({"dish": "margherita", "count": 2}, LARGE_FUNGHI, TIRAMISU),
             forget=["items"],
             answered=False,
+            words={"items": "only two margheritas"},
         ),
         state=CONFIRM_DELIVERY,
         tools=["add_up"],
