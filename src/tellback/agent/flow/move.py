@@ -105,7 +105,7 @@ def move(
     session, completed = _enter_chosen_route(choice, session, interpretation, now)
     if not after_decision:
         session, rejected = _apply_to_other_routes(routes, session, choice.route, queued, interpretation)
-    moved = MoveResult(session, completed=completed)
+    moved = MoveResult(session)
     if choice.route is not None:
         entered = session.current_route is not previous.current_route
         paused = previous.paused_routes.get(choice.route.id)
@@ -121,15 +121,22 @@ def move(
             after_decision=after_decision,
         )
         moved = yield from walk.walk()
-        moved = replace(moved, completed=(*completed, *moved.completed))
+        completed = (*completed, *moved.completed)
     while moved.session.current_route is None:
         waiting = [routes[id] for id in moved.session.waiting_routes if id in routes]
         if not waiting:
             break
         resumed = yield from _resume(waiting[-1], moved.session, now)
+        completed = (*completed, *resumed.completed)
         moved = _combine(moved, resumed)
     return replace(
-        moved, choice=choice, queued=queued, dropped=dropped, ignored=ignored, rejected=(*rejected, *moved.rejected)
+        moved,
+        choice=choice,
+        completed=completed,
+        queued=queued,
+        dropped=dropped,
+        ignored=ignored,
+        rejected=(*rejected, *moved.rejected),
     )
 
 
@@ -146,7 +153,6 @@ def _combine(first: MoveResult, second: MoveResult) -> MoveResult:
         second,
         walked=(*first.walked, *second.walked),
         tool_runs=(*first.tool_runs, *second.tool_runs),
-        completed=(*first.completed, *second.completed),
         rejected=(*first.rejected, *second.rejected),
     )
 
@@ -253,5 +259,6 @@ def _apply_to_other_routes(
             pending_calls = () if changed else paused.pending_calls
             changed = tuple(dict.fromkeys((*paused.changed, *changed)))
             group[id] = replace(paused, extracted=extracted, changed=changed, pending_calls=pending_calls)
-    session = replace(session, paused_routes=paused_routes, completed_routes=completed_routes)
+    if (paused_routes, completed_routes) != (session.paused_routes, session.completed_routes):
+        session = replace(session, paused_routes=paused_routes, completed_routes=completed_routes)
     return session, tuple(rejected)

@@ -216,10 +216,10 @@ class RouteWalk:
             self._add_step(target, "repeats", self._back_reason)
             used = {name: value for name, value in self._stated.items() if name in self._current_state.gather}
             self._stated = {name: value for name, value in self._stated.items() if name not in used}
+            self._interpretation = replace(self._interpretation, data={self._route.id: self._stated})
             self._report_used(used, self._back_reason)
             self._begin_pass(target, self._current_state, looping.forgets)
-        interpretation = replace(self._interpretation, data={self._route.id: self._stated})
-        data, changed, refused = merge_values(self._route, self._data, interpretation)
+        data, changed, refused = merge_values(self._route, self._data, self._interpretation)
         self._rejections += refused
         self._rejected += [each.field for each in refused]
         if data != self._data:
@@ -290,7 +290,7 @@ class RouteWalk:
             self._report_used(used, self._back_reason)
         else:
             cleared -= set(self._stated)
-        gathered = [name for state in states for name in state.gather]
+        lists = [name for state in states for name in state.gather if self._route.schema.is_list(name)]
         self._data = {name: value for name, value in self._data.items() if name not in cleared}
         self._visited -= removed
         self._passed_ids -= removed
@@ -304,7 +304,7 @@ class RouteWalk:
             held=tuple(id for id in progress.held if id not in removed),
             confirmed={id: arguments for id, arguments in progress.confirmed.items() if id not in removed},
             forgotten=tuple(dict.fromkeys((*progress.forgotten, *sorted(cleared & set(self._route.gatherable))))),
-            asked_again=tuple(name for name in gathered if name in self._data and name not in self._stated),
+            asked_again=tuple(name for name in lists if name in self._data and name not in self._stated),
             earlier_runs=(*progress.earlier_runs, *done)[-MAX_EARLIER_RUNS:],
         )
         self._remove_outdated_runs()

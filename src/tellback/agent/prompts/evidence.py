@@ -207,6 +207,31 @@ def find_missing_evidence(
     return check.run(schema, name, value, 0)
 
 
+def is_literal(value: Any, words: str | None, newest: str) -> bool:
+    """Whether the newest message contains the words, and these contain the value as it is.
+
+    This is the usual case of numbers and of one or two words. It needs no parsing.
+    """
+    if not words or words not in newest:
+        return False
+    if isinstance(value, str):
+        text, folded = value, value.casefold().split()
+        if not 1 <= len(folded) <= 2 or "".join(folded) in _PLACEHOLDERS or not _GREETINGS.isdisjoint(folded):
+            return False
+    elif type(value) is int and value >= 0:
+        text = str(value)
+    else:
+        return False
+    at = words.find(text)
+    before, after = words[max(0, at - 1) : max(0, at)], words[at + len(text) : at + len(text) + 1]
+    is_whole = not (before.isalnum() or after.isalnum())
+    return at >= 0 and is_whole and (isinstance(value, str) or (before not in _JOINTS and after not in _JOINTS))
+
+
+_JOINTS = frozenset(".,:/-%\u2019'$")
+"""Characters that may join the digits of a longer number, a date or a time."""
+
+
 def is_quoted(words: str, message: str) -> bool:
     """Whether the words occur in the message, with small gaps and typos; an ellipsis joins pieces."""
     text, pieces = _parse(message), [_parse(piece) for piece in re.split(r"\.{2,}|…", words)]

@@ -25,7 +25,7 @@ from tellback.agent.flow.interpretation import (
     retry_condition,
 )
 from tellback.agent.flow.route_choice import find_current_route, find_sole_route
-from tellback.agent.prompts.evidence import find_content, find_missing_evidence, is_quoted
+from tellback.agent.prompts.evidence import find_content, find_missing_evidence, is_literal, is_quoted
 from tellback.agent.prompts.numerals import fold_text, word_set
 from tellback.agent.sessions.session import SessionState, find_unfinished, get_route_data
 from tellback.memory.templates import sanitize_line
@@ -173,7 +173,8 @@ def _route_conditions(route: Route, session: SessionState) -> list[str]:
     current = None if unfinished is None or unfinished.state is None else route.state(unfinished.state.id)
     conditions = _find_conditions(route.guidelines, route.canned_responses)
     for state in (current or route.initial_state).find_reachable():
-        conditions += _find_conditions(state.guidelines, state.canned_responses)
+        if state.guidelines or state.canned_responses:
+            conditions += _find_conditions(state.guidelines, state.canned_responses)
         conditions += [each.condition for each in state.transitions if isinstance(each.condition, str)]
     if unfinished is not None and current is not None and current.kind == "tool":
         run = unfinished.progress.runs.get(current.id)
@@ -405,6 +406,8 @@ def consists_of_questions(text: str) -> bool:
     >>> consists_of_questions("How long does it take?"), consists_of_questions("Yes, how long does it take?")
     (True, False)
     """
+    if not any(mark in text for mark in _QUESTION_MARKS):
+        return False
     first = _FIRST_WORD.search(fold_text(text))
     if first is not None and first[0] in _AGREEMENTS:
         return False
@@ -509,7 +512,6 @@ def _parse_values(
     found: dict[str, dict[str, Any]] = {}
     rejected: list[RejectedValue] = []
     stated = _parse_stated_fields(value, problems)
-    contents = {name: find_content(f"{name} {each}") for name, each, _ in stated if isinstance(each, str)}
     for field_name, field_value, words in stated:
         if field_value is None:
             continue  # some models write null for values that were not stated
@@ -518,9 +520,9 @@ def _parse_values(
             problems.append(f"unknown field {field_name!r:.80}")
             continue
         route, name = meant
-        others = [each for key, each in contents.items() if key != field_name]
         reason = None
-        if messages is not None:
+        if messages is not None and not is_literal(field_value, words, messages.newest):
+            others = [f"{key} {each}" for key, each, _ in stated if key != field_name and isinstance(each, str)]
             is_replaced = field_name in replaced or name in replaced
             reason = _find_missing_evidence(route, name, field_value, words, messages, others, is_replaced=is_replaced)
         if reason is not None:
@@ -550,19 +552,19 @@ def _find_missing_evidence(
     value: Any,
     words: str | None,
     messages: UserMessages,
-    others: Iterable[frozenset[str]],
+    others: Iterable[str],
     *,
     is_replaced: bool,
 ) -> str | None:
     """Return why a value is not supported by the user's words, or None if it is.
 
-    Words that only state the text of one of the `others` are no answer: "to Rome" does not state one passenger. If a
-    list replaces the known one, its known items need no support. The reason is empty for a value that is known already
-    and that the newest message does not mention.
+    Words that only state one of the `others`, each a field with its text, are no answer: "to Rome" does not state one
+    passenger. If a list replaces the known one, its known items need no support. The reason is empty for a value that
+    is known already and that the newest message does not mention.
     """
     schema, place = {**route.schema.fields[name].schema, "$defs": route.schema.definitions}, (route.id, name)
     content, is_closed = find_content(words or ""), isinstance(value, bool) or "enum" in schema or "anyOf" in schema
-    is_other = bool(content) and not is_closed and any(content <= other for other in others)
+    is_other = bool(content) and not is_closed and any(content <= find_content(other) for other in others)
     asked = place in messages.asked and not is_other
     known = route.schema.plain(messages.known.get(route.id, {})).get(name)
     if isinstance(known, list) and known:
@@ -643,6 +645,8 @@ def reject_inconsistent_values(
         plain = route.schema.plain(stated)
         rejected += [RejectedValue(name, plain[name], problem, id) for name in causes or stated]
         data[id] = {name: value for name, value in stated.items() if causes and name not in causes}
+    if len(rejected) == len(interpretation.rejected):
+        return interpretation
     return replace(interpretation, data={id: stated for id, stated in data.items() if stated}, rejected=tuple(rejected))
 
 

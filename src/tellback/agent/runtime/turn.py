@@ -211,9 +211,8 @@ class AgentTurn(TurnPlanner):
         except OutputValidationError as error:  # the user is asked to say it in other words
             self._problems.append(TurnProblem("understand", error))
             return ParsedAnswer(Interpretation(user_spoke=False, unreadable=True), (str(error),))
-        return replace(
-            parsed, interpretation=reject_inconsistent_values(agent.routes_by_id, session, parsed.interpretation)
-        )
+        interpretation = reject_inconsistent_values(agent.routes_by_id, session, parsed.interpretation)
+        return parsed if interpretation is parsed.interpretation else replace(parsed, interpretation=interpretation)
 
     async def _ask_and_parse(
         self,
