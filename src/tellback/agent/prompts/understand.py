@@ -61,8 +61,8 @@ conditions: the keys of the conditions that are true now."""
 ABOUT_CHOICES = """\
 more conditions, about choices made earlier. They are true only if the newest message changes the choice:"""
 ABOUT_ANSWER = """\
-answered: whether the newest message agrees to this step of the agent, or answers it; false if it only asks something, \
-makes a remark or leaves the decision open:"""
+answered: whether the newest message agrees to the agent's present step ("at:"), or answers it; false if it only asks \
+something, makes a remark or leaves the decision open."""
 
 _TEXT = {"type": "string"}
 _VALUE = {
@@ -229,6 +229,8 @@ def render_understand_prompt(name: str, questions: Questions, session: SessionSt
     condition_lines = [f"{key}: {sanitize_line(text)}" for key, text in questions.condition_keys.items()]
     if questions.agent_condition_count:
         parts += [ABOUT_CONDITIONS, "\n".join(condition_lines[: questions.agent_condition_count])]
+    if questions.keys:
+        parts.append(ABOUT_ANSWER)
     if questions.scored:
         parts.append(ABOUT_ROUTES)
         parts.append("\n".join(_render_route_line(route, questions.keys, session) for route in questions.scored))
@@ -241,8 +243,6 @@ def render_understand_prompt(name: str, questions: Questions, session: SessionSt
         parts += [more, "\n".join(condition_lines[questions.agent_condition_count : end])]
     if questions.choice_condition_count:
         parts += [*([] if end else [ABOUT_CONDITIONS]), ABOUT_CHOICES, "\n".join(condition_lines[end:])]
-    if questions.step is not None:
-        parts.append(f"{ABOUT_ANSWER} {sanitize_line(questions.step)}")
     return "\n\n".join(parts)
 
 
@@ -331,7 +331,7 @@ def build_output_schema(questions: Questions) -> dict[str, Any]:
         properties["forget"] = _list_schema(_TEXT)
     if questions.conditions:
         properties["conditions"] = _list_schema(_TEXT)
-    if questions.step is not None:
+    if questions.keys:  # in each turn, so that the prompt and the schema stay the same
         properties["answered"] = {"type": "boolean"}
     return closed_object(properties)
 

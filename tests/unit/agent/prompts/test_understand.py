@@ -199,7 +199,7 @@ def test_a_long_message_is_truncated() -> None:
 
 
 def test_the_schema_contains_only_the_requested_parts() -> None:
-    assert set(build_output_schema(QUESTIONS)["properties"]) == {"routes", "data", "forget", "conditions"}
+    assert set(build_output_schema(QUESTIONS)["properties"]) == {"routes", "data", "forget", "conditions", "answered"}
     assert set(build_output_schema(questions_about(CHAT))["properties"]) == {"routes"}
     questions = questions_about(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
     assert set(build_output_schema(questions)["properties"]) == {"conditions"}
