@@ -15,6 +15,13 @@ from tellback.agent.flow.interpretation import (
     resolve_contradictions,
     retry_condition,
 )
+from tellback.agent.flow.result import (
+    MoveGenerator,
+    MoveResult,
+    ToolRunRequest,
+    ToolRunResult,
+    WalkStep,
+)
 from tellback.agent.flow.route_choice import (
     DEFAULT_THRESHOLDS,
     RouteChoice,
@@ -25,15 +32,7 @@ from tellback.agent.flow.route_choice import (
     wants_change,
 )
 from tellback.agent.flow.route_data import collect_done_actions, merge_values, undo_tool_data
-from tellback.agent.flow.walk import (
-    MAX_EARLIER_RUNS,
-    MoveGenerator,
-    MoveResult,
-    RouteWalk,
-    ToolRunRequest,
-    ToolRunResult,
-    WalkStep,
-)
+from tellback.agent.flow.walk import MAX_EARLIER_RUNS, RouteWalk
 from tellback.agent.sessions.session import (
     PausedRoute,
     RouteProgress,

@@ -16,6 +16,15 @@ from tellback.agent.definitions.guidelines import CompositionMode, GuidelineMatc
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.move import Interpretation, MoveGenerator, MoveResult, ToolRunRequest, ToolRunResult, move
 from tellback.agent.flow.route_choice import find_current_route
+from tellback.agent.prompts.answer import (
+    ParsedAnswer,
+    UnreadableAnswer,
+    collect_user_messages,
+    consists_of_questions,
+    parse_answer,
+    parse_choice,
+    reject_inconsistent_values,
+)
 from tellback.agent.prompts.reply import (
     ReplyPrompt,
     build_fixed_reply,
@@ -27,17 +36,10 @@ from tellback.agent.prompts.reply import (
     select_strict_texts,
 )
 from tellback.agent.prompts.understand import (
-    ParsedAnswer,
     Questions,
-    UnreadableAnswer,
     build_output_schema,
     build_questions,
     build_topic,
-    collect_user_messages,
-    consists_of_questions,
-    parse_answer,
-    parse_choice,
-    reject_inconsistent_values,
     render_message_prompt,
     render_understand_prompt,
     trim_to_user_message,
