@@ -116,7 +116,7 @@ def parse_answer(
     interpretation = Interpretation(
         scores=_parse_scores(answer.get("routes"), questions, problems) if questions.scored else None,
         data=data,
-        forgotten=_parse_forgotten(answer.get("forget"), routes, data, rejected, problems),
+        forgotten=_parse_forgotten(answer.get("forget"), routes, answer.get("data"), data, problems),
         true_conditions=frozenset(conditions_by_key[key] for key in keys if key in conditions_by_key),
         rejected=tuple(rejected),
         answered=_parse_answered(answer.get("answered"), questions, problems, trusted=trusted),
@@ -370,11 +370,13 @@ def _find_field(text: str, routes: Mapping[str, Route]) -> tuple[Route, str] | N
 def _parse_forgotten(
     value: Any,
     routes: Mapping[str, Route],
+    values: Any,
     data: Mapping[str, Mapping[str, Any]],
-    rejected: Iterable[RejectedValue],
     problems: list[str],
 ) -> dict[str, tuple[str, ...]]:
-    refused = {(each.route_id, each.field) for each in rejected}
+    """Return the fields to forget. A field with a value in the same answer is not forgotten, even if the value was
+    rejected; but accepted items of a list replace the known ones."""
+    stated = {_find_field(name, routes) for name, value, _ in _parse_stated_fields(values, []) if value is not None}
     found: dict[str, tuple[str, ...]] = {}
     for each in _parse_text_list(value, "forget", problems):
         meant = _find_field(each, routes)
@@ -382,9 +384,10 @@ def _parse_forgotten(
             problems.append(f"unknown field to forget: {each!r:.80}")
             continue
         route, name = meant
-        if (route.id, name) in refused:
-            problems.append(f"{each!r} is not forgotten, because its new value was rejected")
-        elif name not in data.get(route.id, {}) or route.schema.is_list(name):  # a list with new items is replaced
+        is_stored = name in data.get(route.id, {})
+        if meant in stated and not is_stored:
+            problems.append(f"{each!r} is not forgotten, because the answer also has a value for it")
+        elif not is_stored or route.schema.is_list(name):
             found[route.id] = (*found.get(route.id, ()), name)
     return found
 

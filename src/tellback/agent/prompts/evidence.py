@@ -243,6 +243,7 @@ def is_quoted(words: str, message: str) -> bool:
             sum(word in text.known for word in piece.words) * 2 >= len(piece.words)
             and text.contains_in_order(piece.words, MAX_GAP)
         )
+        or (len(piece.words) == 1 and any(_is_typo(word, piece.words[0]) for word in text.known))
         for piece in pieces
     )
 
