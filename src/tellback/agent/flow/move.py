@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import END_ROUTE
 from tellback.agent.flow.interpretation import (
     Interpretation,
     RejectedValue,
@@ -206,9 +207,16 @@ def _revive(route: Route, session: SessionState) -> SessionState:
 
 
 def is_at_its_end(route: Route, session: SessionState) -> bool:
-    """Whether the current state of the route is one that nothing follows, and has all it asks for."""
+    """Whether the current state of the route has all it asks for, and nothing follows it.
+
+    After an action, the end of the route may follow it: then the state reports what was done.
+    """
     state = None if session.current_state is None else route.state(session.current_state.id)
-    if state is None or state.kind != "chat" or state.transitions or session.pending_calls:
+    if state is None or state.kind != "chat" or session.pending_calls:
+        return False
+    next_targets = [each.resolve_target() for each in state.transitions if each.condition is None]
+    is_report = END_ROUTE in next_targets and bool(collect_done_actions(route.states, session.progress))
+    if state.transitions and not is_report:
         return False
     return all(name in session.extracted or not route.schema.fields[name].required for name in state.gather)
 

@@ -56,7 +56,7 @@ class MoveResult:
 
     >>> from datetime import UTC, datetime
     >>> from tellback.agent import Route, create_session
-    >>> from tellback.agent.flow.move import move
+    >>> from tellback.agent.flow.move import Interpretation, move
     >>> schema = {"type": "object", "properties": {"to": {"type": "string"}, "day": {"type": "string"}}}
     >>> route = Route("Book a flight", gather_schema=schema)
     >>> ask = route.initial_state.transition_to(chat_state="Ask where to and when", gather=["to", "day"])

@@ -466,16 +466,22 @@ class RouteWalk:
         return "return", reason
 
     def _judge_consent(self, state: State) -> Verdict | None:
-        """A message that only asks questions, and states no value, starts no tool that the user has not seen coming."""
-        current = self._current_state
-        if current is None or not self._interpretation.only_asks or self._states_news:
+        """Stop before a tool if the message consists of questions, and before an action if it begins with "no".
+
+        A message that states new values is the reason for the tool, and does not stop it.
+        """
+        current, message = self._current_state, self._interpretation
+        if current is None or self._states_news or current.kind != "chat" or current.id not in self._path:
             return None
-        if state.repeat and (self._interpretation.answered or any(map(self._is_chosen, current.transitions))):
-            return None
-        if current.kind != "chat" or current.id not in self._path:
+        is_chosen = any(map(self._is_chosen, current.transitions))
+        if message.only_asks:
+            is_allowed = not state.is_action and bool(message.answered or is_chosen)
+        else:
+            is_allowed = not (message.declines and state.is_action) or is_chosen
+        if is_allowed:
             return None
         self._return_to(current)
-        return "return", f"a question does not start {state.title}"
+        return "return", f"the message does not agree to {state.title}"
 
     def _keep(self, state: State, run: ToolRun) -> Verdict:
         """Use an earlier run again."""

@@ -74,9 +74,10 @@ _QUESTION_MARKS = "?\uff1f\u061f"
 _SENTENCE = re.compile(rf"(.+?)([.!\u3002\uff01…{_QUESTION_MARKS}]+(?=\s|$)|\n|$)", re.DOTALL)
 
 
-_FIRST_WORD = re.compile(r"[^\W\d_]+")
+_WORDS = re.compile(r"[^\W\d_]+")
+_REFUSALS = word_set("no nope nah not never stop cancel nein nicht nee non não nie nej нет いいえ 不 لا नहीं")
 _AGREEMENTS = word_set(
-    "yes yep yeah yup ok okay sure certainly absolutely exactly fine great perfect agreed correct right please ja"
+    "yes yep yeah yup ok okay sure certainly absolutely exactly fine great perfect agreed correct right ja"
     " jawohl gerne genau klar si claro vale perfecto oui parfait certo perfetto sim da да tak はい 是 好"
 )
 
@@ -89,11 +90,21 @@ def consists_of_questions(text: str) -> bool:
     """
     if not any(mark in text for mark in _QUESTION_MARKS):
         return False
-    first = _FIRST_WORD.search(fold_text(text))
+    first = _WORDS.search(fold_text(text))
     if first is not None and first[0] in _AGREEMENTS:
         return False
     ends = [end for words, end in _SENTENCE.findall(text.strip()) if any(each.isalnum() for each in words)]
     return bool(ends) and all(any(mark in end for mark in _QUESTION_MARKS) for end in ends)
+
+
+def begins_with_refusal(text: str) -> bool:
+    """Whether the text begins with a word such as "no", and contains no word of agreement.
+
+    >>> begins_with_refusal("No, thanks"), begins_with_refusal("No, that is fine")
+    (True, False)
+    """
+    words = _WORDS.findall(fold_text(text))
+    return bool(words) and words[0] in _REFUSALS and _AGREEMENTS.isdisjoint(words)
 
 
 def parse_answer(
@@ -121,6 +132,7 @@ def parse_answer(
         rejected=tuple(rejected),
         answered=_parse_answered(answer.get("answered"), questions, problems, trusted=trusted),
         only_asks=messages is not None and consists_of_questions(messages.newest),
+        declines=messages is not None and begins_with_refusal(messages.newest),
     )
     return ParsedAnswer(interpretation, tuple(problems))
 

@@ -5,7 +5,7 @@ Only open questions are included. Without open questions there is no call."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -55,7 +55,7 @@ ABOUT_CHOICES = """\
 more conditions, about choices made earlier. They are true only if the newest message changes the choice:"""
 ABOUT_ANSWER = """\
 answered: whether the newest message agrees to the agent's present step ("at:"), or answers it; false if it only asks \
-something, makes a remark or leaves the decision open."""
+something, makes a remark or leaves the decision open. If "Agreement starts" follows, only a clear agreement is true."""
 
 _TEXT = {"type": "string"}
 _VALUE = {
@@ -83,6 +83,8 @@ class Questions:
     """How many of the conditions, the last ones, are about choices that were made earlier."""
     step: str | None = None
     """The description of the chat state without fields that the message may answer."""
+    actions: tuple[str, ...] = ()
+    """The names of the actions that this answer may start."""
 
     @property
     def is_empty(self) -> bool:
@@ -147,7 +149,9 @@ def build_questions(
         scored or conditions or (current and current.gatherable) or _leads_to_tool(current, session)
     ):
         step = None  # every message continues, so no question is needed
-    return Questions(keys, scored, open_routes, conditions, len(agent_conditions), len(conditions) - len(known), step)
+    actions = () if step is None else tuple(dict.fromkeys(_find_actions(current, session)))
+    choice_count = len(conditions) - len(known)
+    return Questions(keys, scored, open_routes, conditions, len(agent_conditions), choice_count, step, actions)
 
 
 def _in_order(routes: Mapping[str, Route], selected: Sequence[Route]) -> tuple[Route, ...]:
@@ -214,6 +218,18 @@ def _leads_to_tool(route: Route | None, session: SessionState) -> bool:
     return state is not None and any(each.kind == "tool" for each in state.next_states())
 
 
+def _find_actions(route: Route | None, session: SessionState) -> Iterator[str]:
+    """Yield the names of the actions that follow the current state without another chat state."""
+    current = session.current_state
+    state = None if route is None or current is None else route.state(current.id)
+    if state is None:
+        return
+    chats = {each.id for each in state.route.states if each.kind == "chat"}
+    for each in state.find_reachable(chats - {state.id}):
+        if each.is_action and each.tool is not None:
+            yield each.tool.name
+
+
 def render_understand_prompt(name: str, questions: Questions, session: SessionState, terms: Sequence[Term]) -> str:
     """Build the system prompt. The most stable parts come first, so that providers can cache them."""
     parts = [f"{INSTRUCTIONS} The agent is {name}."]
@@ -275,6 +291,8 @@ def render_message_prompt(
         state = session.current_state
         position = f", at: {state.description}" if state is not None and state.description else ""
         lines.append(f"Current route: {questions.keys[current.id]}{position}")
+        if questions.actions:
+            lines.append(f"Agreement starts: {', '.join(questions.actions)}")
     groups: dict[str, dict[str, Any]] = {"Known": {}, "Completed": {}}
     taken_back: dict[str, Any] = {}
     for route in questions.open:

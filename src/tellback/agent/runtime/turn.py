@@ -19,6 +19,7 @@ from tellback.agent.flow.route_choice import find_current_route
 from tellback.agent.prompts.answer import (
     ParsedAnswer,
     UnreadableAnswer,
+    begins_with_refusal,
     collect_user_messages,
     consists_of_questions,
     parse_answer,
@@ -200,7 +201,10 @@ class AgentTurn(TurnPlanner):
         )
         user_messages = collect_user_messages(questions, session, messages, agent.local_time(session).date())
         if questions.is_empty:
-            return ParsedAnswer(Interpretation(only_asks=consists_of_questions(user_messages.newest)))
+            newest = user_messages.newest
+            return ParsedAnswer(
+                Interpretation(only_asks=consists_of_questions(newest), declines=begins_with_refusal(newest))
+            )
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
         prompt_messages = [user_message(render_message_prompt(questions, session, messages, agent.local_time(session)))]
         schema = build_output_schema(questions)
