@@ -48,7 +48,8 @@ class Identity:
 class TurnProblem:
     """A failure that did not end the turn.
 
-    `step` is "recall", "store_user", "store_reply", "tool_data", "understand" or "choose".
+    `step` is "recall", "store_user", "store_reply", "tool_data", "understand", "choose" or
+    "time_zone".
 
     >>> str(TurnProblem("recall", TimeoutError("too slow")))
     'recall: TimeoutError: too slow'

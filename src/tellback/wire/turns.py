@@ -191,7 +191,7 @@ class TurnProblemWire(
     """A step that failed without ending the turn."""
 
     step: str = Field(
-        examples=["recall"], description="recall, store_user, store_reply, tool_data, understand or choose"
+        examples=["recall"], description="recall, store_user, store_reply, tool_data, understand, choose or time_zone"
     )
     error: Annotated[str, BeforeValidator(_error_name)]
 

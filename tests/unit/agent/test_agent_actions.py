@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tellback.agent import END_ROUTE, Agent, Route
-from tellback.testing import Dialogue, says, understands
+from tellback.errors import ChatError
+from tellback.testing import Dialogue, raises, says, understands
 from tellback.tools import tool
 
 
@@ -85,7 +86,7 @@ async def test_a_corrected_booking_is_confirmed_again_and_its_old_result_is_mark
     dialogue = await clinic.book_monday()
     await dialogue.says("Make it Tuesday", understands(day="Tuesday"), says("Tuesday 9:00?"))
     dialogue.expect(state="Ask to confirm", data={"day": "Tuesday", "ref": None})
-    assert 'book({"day":"Monday"}) was done with earlier values' in last_prompt(dialogue)
+    assert 'book({"day":"Monday"}) was done, and stays done' in last_prompt(dialogue)
     await dialogue.says("No, leave it", understands(answered=False), says("Monday stays"))
     assert clinic.booked == ["Monday"]
     await dialogue.says("Fine, Tuesday then: yes", understands(answered=True), says("R2"))
@@ -223,3 +224,102 @@ async def test_a_message_before_a_late_decision_does_not_pay_twice() -> None:
     assert desk.paid == ["B7"]
     assert 'pay({"bill":"B7"}) returned: paid' in last_prompt(dialogue)
     dialogue.expect(state="Say it is paid")
+
+
+async def book_and_fail(clinic: Clinic) -> Dialogue:
+    """Return a dialogue in which Monday was booked in a turn whose reply failed."""
+    dialogue = Dialogue(clinic.agent)
+    await dialogue.says("Monday, please", understands(route=clinic.route, day="Monday"), says("Monday 9:00?"))
+    with pytest.raises(ChatError):
+        await dialogue.says("Yes", understands(answered=True), raises(ChatError("the line is dead")))
+    assert clinic.booked == ["Monday"]
+    return dialogue
+
+
+async def test_an_action_of_a_failed_turn_is_not_repeated_after_another_message() -> None:
+    clinic = Clinic()
+    dialogue = await book_and_fail(clinic)
+    await dialogue.says("Is it booked now?", understands(answered=False), says("Yes"))
+    assert 'book({"day":"Monday"}) was done, and stays done' in last_prompt(dialogue)
+    assert "never say that it was: book" not in last_prompt(dialogue)
+    await dialogue.says("Then yes", understands(answered=True), says("R1"))
+    assert clinic.booked == ["Monday"]
+    dialogue.expect(state="Tell the reference", data={"day": "Monday", "ref": "R1"})
+
+
+async def test_an_action_of_a_failed_turn_stays_done_if_the_values_change() -> None:
+    clinic = Clinic()
+    dialogue = await book_and_fail(clinic)
+    await dialogue.says("Make it Tuesday", understands(day="Tuesday"), says("Tuesday?"))
+    assert 'book({"day":"Monday"}) was done, and stays done' in last_prompt(dialogue)
+    await dialogue.says("Yes", understands(answered=True), says("R2"))
+    assert clinic.booked == ["Monday", "Tuesday"]
+
+
+@pytest.mark.parametrize("text", ["Thanks!", "ok great", "how long does it take", "How long does it take?"])
+async def test_no_remark_repeats_an_action_without_questions(text: str) -> None:
+    paid: list[str] = []
+
+    def pay_back(order: str) -> str:
+        """Pay back."""
+        paid.append(order)
+        return "paid"
+
+    agent = Agent("Desk")
+    fields = {"order": {"type": "string"}}
+    route = agent.create_route(
+        "Pay back",
+        conditions=["the user wants money back"],
+        gather_schema={"properties": fields},
+        initial_data={"order": "A1"},
+    )
+    route.initial_state.transition_to(tool_state=pay_back, repeat=False).transition_to(state=END_ROUTE)
+    dialogue = Dialogue(agent)
+    await dialogue.says("My money back, please", understands(route=route), says("Paid"))
+    await dialogue.says(text, understands(route=route, score=95, words={}), says("Welcome"))
+    assert paid == ["A1"]
+
+
+async def test_a_failed_action_can_be_tried_again_from_the_state_that_reports_the_failure() -> None:
+    tried: list[str] = []
+
+    def book(day: str) -> str:
+        """Book."""
+        tried.append(day)
+        if len(tried) == 1:
+            raise ValueError("the server is down")
+        return "R1"
+
+    agent = Agent("Clinic")
+    route = agent.create_route("Book", gather_schema={"properties": {"day": {"type": "string"}}})
+    confirm = route.initial_state.transition_to(chat_state="Ask", gather=["day"]).transition_to(chat_state="Confirm")
+    booking = confirm.transition_to(tool_state=book, repeat=False)
+    booking.transition_to(chat_state="Tell it")
+    booking.transition_to(chat_state="Say that it failed", on_error=True)
+    dialogue = Dialogue(agent)
+    await dialogue.says("Monday", understands(day="Monday"), says("Shall I?"))
+    await dialogue.says("Yes", understands(answered=True), says("It failed"))
+    dialogue.expect(state="Say that it failed")
+    again = understands(holds=["the user wants to try this again: book"])
+    await dialogue.says("Please try again", again, says("R1"))
+    dialogue.expect(state="Tell it")
+    assert tried == ["Monday", "Monday"]
+
+
+async def test_a_completed_route_that_is_changed_in_another_one_is_announced_and_continued() -> None:
+    clinic = Clinic()
+    dialogue = await clinic.book_monday()
+    await dialogue.says("Thanks, bye", understands(answered=True), says("Bye"))
+    survey = clinic.agent.create_route(
+        "Take part in a survey", conditions=["a survey"], gather_schema={"properties": {"mark": {"type": "integer"}}}
+    )
+    survey.initial_state.transition_to(chat_state="Ask for a mark", gather=["mark"]).transition_to(state=END_ROUTE)
+    dialogue = Dialogue(clinic.agent, dialogue.last.session)
+    await dialogue.says("The survey", understands(scores={survey: 95}), says("Your mark?"))
+    reading = understands(scores={survey: 90}, data={"day": "Tuesday"})
+    await dialogue.says("And make the visit Tuesday", reading, says("Your mark? Then Tuesday"))
+    assert "The user also wants: Book a visit" in last_prompt(dialogue)
+    await dialogue.says("Nine", understands(mark=9), says("Thanks. Tuesday 9:00?"))
+    dialogue.expect(route=clinic.route, state="Ask to confirm", data={"day": "Tuesday", "ref": None})
+    assert 'book({"day":"Monday"}) was done, and stays done' in last_prompt(dialogue)
+    assert clinic.booked == ["Monday"]

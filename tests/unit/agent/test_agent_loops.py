@@ -71,7 +71,7 @@ async def test_a_correction_of_an_item_that_was_added_once_is_confirmed() -> Non
     assert added == [("pizza", 2)]
     dialogue.expect(data={"count": 3})
     prompt = last_prompt(dialogue)
-    assert 'add({"item":"pizza","count":2}) was done with earlier values' in prompt
+    assert 'add({"item":"pizza","count":2}) was done, and stays done' in prompt
     assert "Ask whether to do it again with the values above" in prompt
 
 

@@ -155,9 +155,9 @@ async def test_the_prompt_says_what_is_done_also_on_another_branch_and_what_is_n
     kitchen = Kitchen()
     dialogue = await kitchen.order(DELIVERY)
     await dialogue.says("12 Hill Road", understands(address="12 Hill Road"), says("Right?"))
-    assert "Not done yet, never say that it was: place." in last_prompt(dialogue)
+    assert "Not done with the values above, never say that it was: place." in last_prompt(dialogue)
     await dialogue.says("Yes", understands(answered=True), says("P-1"))
-    assert "Not done yet" not in last_prompt(dialogue)
+    assert "Not done with" not in last_prompt(dialogue)
     change = "the user wants to change what was done: Order food"
     await dialogue.says(
         "I must change the address", understands(scores={}, holds=[change], forget=["address"]), says("Where to?")
@@ -165,8 +165,8 @@ async def test_the_prompt_says_what_is_done_also_on_another_branch_and_what_is_n
     dialogue.expect(state="Ask for the address")
     [line] = [line for line in last_prompt(dialogue).splitlines() if line.startswith("place(")]
     assert '"address":"12 Hill Road"' in line
-    assert "was done with earlier values" in line
-    assert "Not done yet" not in last_prompt(dialogue)
+    assert "was done, and stays done" in line
+    assert "returned" not in line
 
 
 async def test_the_prompt_acknowledges_what_the_user_no_longer_wants() -> None:

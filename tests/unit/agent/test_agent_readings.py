@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, model_validator
 
 from tellback.agent import END_ROUTE, Agent, Route, create_session
+from tellback.errors import InvalidArgumentError
 from tellback.testing import Dialogue, answers, says, understands
 from tests.unit.agent.test_agent_actions import Clinic, last_prompt
 from tests.unit.agent.travel_setup import make_travel_setup
@@ -316,6 +317,84 @@ async def test_the_reading_knows_the_time_of_day_in_the_users_time_zone() -> Non
     dialogue = Dialogue(agent, create_session(metadata={"time_zone": "Asia/Tokyo"}))
     await dialogue.says("Hi", understands(), says("Hello"))
     assert "Today: 2026-11-20 (Friday), 08:30 JST" in dialogue.last.trace.calls[0].messages[0].content
+
+
+async def test_an_invalid_time_zone_of_a_session_does_not_end_the_turn() -> None:
+    dialogue = Dialogue(make_travel_setup().agent, create_session(metadata={"time_zone": "Mars/Base"}))
+    await dialogue.says("Hi", understands(), says("Hello"))
+    [problem] = dialogue.last.problems
+    assert problem.step == "time_zone"
+    assert "Mars/Base" in str(problem.error)
+    with pytest.raises(InvalidArgumentError, match="Europe/Lisbon"):
+        Agent("Wanda", time_zone="Mars/Base")
+
+
+class Pizza(BaseModel):
+    toppings: set[str]
+    medicines: list[str] | None = None
+    size: tuple[int, int] | None = None
+
+
+async def test_sets_and_optional_lists_grow_and_tuples_are_replaced() -> None:
+    agent = Agent("Gino")
+    route = agent.create_route("Order", gather_schema=Pizza)
+    names = ["toppings", "medicines", "size"]
+    route.initial_state.transition_to(chat_state="Ask", gather=names).transition_to(chat_state="Confirm")
+    dialogue = Dialogue(agent)
+    await dialogue.says("Ham", understands(toppings=["ham"], medicines=["insulin"], size=[1, 2]), says("Fine"))
+    await dialogue.says("Also", understands(toppings=["olives"], medicines=["aspirin"], size=[5, 10]), says("Fine"))
+    known = dialogue.last.session.extracted
+    assert known == {"toppings": {"ham", "olives"}, "medicines": ["insulin", "aspirin"], "size": (5, 10)}
+    assert dialogue.last.trace.rejected == ()
+
+
+class Fragile(BaseModel):
+    start: date
+    rates: dict[str, int]
+
+    @model_validator(mode="after")
+    def rate_is_known(self) -> Fragile:
+        assert self.rates["EUR"] > 0
+        return self
+
+
+async def test_a_validator_that_fails_on_its_own_rejects_the_value_and_does_not_end_the_turn() -> None:
+    agent = Agent("Trips")
+    route = agent.create_route("Plan", gather_schema=Fragile)
+    route.initial_state.transition_to(chat_state="Ask", gather=["start", "rates"]).transition_to(chat_state="Confirm")
+    dialogue = Dialogue(agent)
+    await dialogue.says("June 5 2027", understands(start="2027-06-05"), says("Rates?"))
+    await dialogue.says("USD 1", understands(rates={"USD": 1}), says("Rates?"))
+    assert [each.field for each in dialogue.last.trace.rejected] == ["rates"]
+
+
+async def test_a_field_that_the_next_state_requires_counts_as_asked_for() -> None:
+    agent = Agent("Shop")
+    fields = {"country": {"type": "string", "enum": ["DE", "PT"]}, "name": {"type": "string"}}
+    route = agent.create_route("Order", gather_schema={"type": "object", "properties": fields, "required": []})
+    ask = route.initial_state.transition_to(chat_state="Welcome")
+    last = ask.transition_to(chat_state="Tell the price", required_data=["country"])
+    last.transition_to(chat_state="Ask again", gather=["country", "name"])
+    dialogue = Dialogue(agent)
+    await dialogue.says("Hi", understands(answered=True), says("Welcome"))
+    await dialogue.says("Ok", understands(answered=True), says("Where to?"))
+    dialogue.expect(asks=["country"])
+    await dialogue.says("Germany", understands(country="DE", words={"country": "Germany"}), says("5 euros"))
+    dialogue.expect(data={"country": "DE"})
+
+
+async def test_an_invalid_value_of_an_earlier_message_does_not_block_the_route() -> None:
+    setup = make_travel_setup()
+    dialogue = Dialogue(setup.agent)
+    first = understands(route=setup.book, destination="Rome", passengers=20, words={"destination": "Rome"})
+    await dialogue.says("Rome, 20 of us", first, says("Nine at most"))
+    assert [(each.field, each.explained) for each in dialogue.last.trace.rejected] == [("passengers", True)]
+    reading = understands(
+        departure="2026-12-01", passengers=20, words={"departure": "2026-12-01", "passengers": "20 of us"}
+    )
+    await dialogue.says("On 2026-12-01", reading, says("How many?"))
+    assert [(each.field, each.explained) for each in dialogue.last.trace.rejected] == [("passengers", False)]
+    assert "The user stated passengers" not in last_prompt(dialogue)
 
 
 async def test_an_empty_reply_becomes_a_text() -> None:

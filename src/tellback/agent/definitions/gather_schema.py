@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ from tellback.agent.definitions.value_parser import (
 from tellback.errors import FlowError
 from tellback.tools.schema import strip_titles
 from tellback.types.jsontext import dump_json
+
+log = logging.getLogger("tellback.agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,20 @@ class GatherSchema(ABC):
             raise InvalidValue("is nested too deeply") from None
 
     def is_list(self, name: str) -> bool:
-        return self.fields[name].schema.get("type") == "array"
+        """Whether the field has a list to which items can be added; a tuple has a fixed number of items."""
+        schema = self.fields[name].schema
+        options = [schema, *schema.get("anyOf", ()), *schema.get("oneOf", ())]
+        arrays = [each for each in options if isinstance(each, Mapping) and each.get("type") == "array"]
+        return bool(arrays) and "prefixItems" not in arrays[0]
 
     def extend(self, name: str, known: Any, new: Any) -> Any:
         """Return the known list with new items; `new` may also be the complete list."""
-        if len(new) > len(known) and list(new[: len(known)]) == list(known):
+        before, after = list(known), list(new)
+        if len(after) > len(before) and after[: len(before)] == before:
             return new
         # The same text twice is one item; a second equal object is another one, as in "another pizza".
-        items = [each for each in new if each not in known or not isinstance(each, str | int | float)]
-        return self.check(name, self.plain({name: [*known, *items]})[name])
+        items = [each for each in after if each not in before or not isinstance(each, str | int | float)]
+        return self.check(name, self.plain({name: [*before, *items]})[name])
 
     def restore(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Restore the types of values read from JSON; unknown fields and invalid values stay unchanged."""
@@ -117,6 +125,8 @@ class GatherSchema(ABC):
             self.typed(data)
         except InvalidValue as problem:
             return str(problem)
+        except (KeyError, IndexError, TypeError, AttributeError) as problem:
+            return f"a check of the application failed with {problem!r}"
         return None
 
     @abstractmethod
@@ -221,8 +231,8 @@ class _ModelSchema(GatherSchema):
                 check(partial)
             except (ValueError, AssertionError) as problem:
                 raise InvalidValue(str(problem)) from None
-            except (AttributeError, TypeError):
-                continue  # it needs a field that is missing
+            except Exception as problem:  # noqa: BLE001 - the application's function needs a field that is missing
+                log.debug("a validator of %s failed on partial data: %r", self._model.__name__, problem)
 
     def _validate(self, validators: Mapping[str, Any], name: str, value: Any) -> Any:
         from pydantic import ValidationError

@@ -335,7 +335,9 @@ def to_plain_value(value: Any, fallback: Callable[[Any], Any] | None = None) -> 
         return value.isoformat()
     if isinstance(value, Mapping):
         return {str(to_plain_value(key, fallback)): to_plain_value(each, fallback) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, set | frozenset):  # sorted, because their order differs between processes
+        return sorted((to_plain_value(each, fallback) for each in value), key=repr)
+    if isinstance(value, list | tuple):
         return [to_plain_value(each, fallback) for each in value]
     if hasattr(type(value), "model_fields"):
         # By field, not by model_dump: a serializer may write what its model cannot read.

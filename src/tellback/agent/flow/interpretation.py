@@ -44,8 +44,8 @@ class Interpretation:
 
     `answered` says whether the message answers a chat state without fields; None means that the model was not asked.
     `only_asks` is True for a message that consists of questions, and `declines` for one that begins with a word such as
-    "no". `user_spoke` is False if there was no message; with
-    `unreadable` there was one, but the model's reading of it is unusable.
+    "no"; `is_small_talk` is True for greetings, thanks and words of agreement. `user_spoke` is False if there was no
+    message; with `unreadable` there was one, but the model's reading of it is unusable.
 
     >>> understood = Interpretation(scores={"book": 90}, data={"book": {"to": "Rome"}}, forgotten={"book": ["day"]})
     >>> understood.data["book"], understood.user_spoke
@@ -61,6 +61,7 @@ class Interpretation:
     answered: bool | None = None
     only_asks: bool = False
     declines: bool = False
+    is_small_talk: bool = False
     unreadable: bool = False
 
     def has_values(self, route_id: str) -> bool:

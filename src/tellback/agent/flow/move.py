@@ -28,6 +28,7 @@ from tellback.agent.flow.route_choice import (
     RouteChoice,
     Thresholds,
     choose_route,
+    find_changed_routes,
     find_current_route,
     find_queued_routes,
     wants_change,
@@ -38,6 +39,7 @@ from tellback.agent.sessions.session import (
     PausedRoute,
     RouteProgress,
     SessionState,
+    ToolRun,
     drop_paused_route,
     enter_route,
     leave_route,
@@ -90,6 +92,7 @@ def move(
     previous, current = session, find_current_route(routes, session)
     ignored: tuple[str, ...] = ()
     queued: tuple[Route, ...] = ()
+    changed: tuple[Route, ...] = ()
     dropped: tuple[Route, ...] = ()
     rejected: tuple[RejectedValue, ...] = ()
     if after_decision:
@@ -98,13 +101,16 @@ def move(
         interpretation, ignored = resolve_contradictions(current, session, interpretation)
         choice = choose_route(routes, session, interpretation, thresholds)
         queued = find_queued_routes(routes, session, interpretation, thresholds, choice)
+        if choice.route is not None:
+            changed = find_changed_routes(routes, session, interpretation, (choice.route, *queued))
         dropped = _find_dropped_routes(routes, session, interpretation, choice)
         for route in dropped:
             if route.id in session.paused_routes:
                 session = drop_paused_route(session, route.id)
     session, completed = _enter_chosen_route(choice, session, interpretation, now)
     if not after_decision:
-        session, rejected = _apply_to_other_routes(routes, session, choice.route, queued, interpretation)
+        session, rejected = _apply_to_other_routes(routes, session, choice.route, queued, changed, interpretation)
+        queued = (*queued, *changed)
     moved = MoveResult(session)
     if choice.route is not None:
         entered = session.current_route is not previous.current_route
@@ -188,7 +194,19 @@ def _enter_chosen_route(
     if choice.reopens:
         return reopen_route(session, route.id, route.title, at=now), completed
     session = _revive(route, session)
-    return enter_route(session, route.id, route.title, initial_data=route.initial_data, at=now), completed
+    if route.id in session.paused_routes:
+        return enter_route(session, route.id, route.title, at=now), completed
+    earlier_runs = _collect_earlier_runs(route, session.completed_routes.get(route.id))
+    session = enter_route(session, route.id, route.title, initial_data=route.initial_data, at=now)
+    return replace(session, progress=replace(session.progress, earlier_runs=earlier_runs)), completed
+
+
+def _collect_earlier_runs(route: Route, ended: PausedRoute | None) -> tuple[ToolRun, ...]:
+    """Return what was done in a pass that has ended, and before it."""
+    if ended is None:
+        return ()
+    done = collect_done_actions(route.states, ended.progress)
+    return (*ended.progress.earlier_runs, *done)[-MAX_EARLIER_RUNS:]
 
 
 def _revive(route: Route, session: SessionState) -> SessionState:
@@ -200,7 +218,7 @@ def _revive(route: Route, session: SessionState) -> SessionState:
     if dropped is None or not dropped.dropped:
         return session
     progress = dropped.progress
-    earlier_runs = (*progress.earlier_runs, *collect_done_actions(route.states, progress))[-MAX_EARLIER_RUNS:]
+    earlier_runs = _collect_earlier_runs(route, dropped)
     data = undo_tool_data(route, progress.runs.values(), dropped.extracted, {})
     revived = PausedRoute(data, None, RouteProgress(forgotten=progress.forgotten, earlier_runs=earlier_runs))
     return replace(session, paused_routes={**session.paused_routes, route.id: revived})
@@ -233,18 +251,23 @@ def _apply_to_other_routes(
     session: SessionState,
     chosen: Route | None,
     queued: tuple[Route, ...],
+    changed_routes: tuple[Route, ...],
     interpretation: Interpretation,
 ) -> tuple[SessionState, tuple[RejectedValue, ...]]:
-    """Let the queued routes wait, and apply the stated values to all routes in progress except the chosen one.
+    """Let the queued and the changed routes wait, and apply the stated values to all routes in progress except the
+    chosen one.
 
     Values of routes that are not in progress are returned as rejected.
     """
+    for route in changed_routes:
+        session = wait_for_route(session, route.id, session.completed_routes[route.id])
     for route in reversed(queued):
         session = _revive(route, session)
         unfinished = session.paused_routes.get(route.id)
         if unfinished is None and wants_change(route, session, interpretation):
             unfinished = session.completed_routes[route.id]
-        fresh = PausedRoute(copy.deepcopy(route.initial_data), None, RouteProgress())
+        earlier_runs = _collect_earlier_runs(route, session.completed_routes.get(route.id))
+        fresh = PausedRoute(copy.deepcopy(route.initial_data), None, RouteProgress(earlier_runs=earlier_runs))
         session = wait_for_route(session, route.id, unfinished or fresh)
     rejected: list[RejectedValue] = []
     paused_routes, completed_routes = dict(session.paused_routes), dict(session.completed_routes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tellback.agent.definitions.route import Route
@@ -128,6 +128,23 @@ def find_queued_routes(
     return tuple(route for route, score in others if route is not choice.route and score >= thresholds.queue)
 
 
+def find_changed_routes(
+    routes: Mapping[str, Route], session: SessionState, interpretation: Interpretation, chosen: Sequence[Route]
+) -> tuple[Route, ...]:
+    """Return the completed routes whose data the message changes, besides the chosen ones. They are continued later."""
+    return tuple(
+        route
+        for id, route in routes.items()
+        if id in session.completed_routes
+        and route not in chosen
+        and (
+            change_condition(route) in interpretation.true_conditions
+            or states_fresh_values(session, id, interpretation)
+            or interpretation.forgotten.get(id)
+        )
+    )
+
+
 def find_current_route(routes: Mapping[str, Route], session: SessionState) -> Route | None:
     """Return the session's current route, if the agent still has it."""
     return None if session.current_route is None else routes.get(session.current_route.id)
@@ -168,9 +185,11 @@ def _may_enter(
         return False
     if not session.has_completed(route.id):
         return score >= thresholds.enter
-    # A question about a completed action must not begin it once more.
-    is_question = interpretation.only_asks and route.has_actions and not interpretation.has_values(route.id)
-    return score >= thresholds.reenter and not is_question
+    # A question about a completed action, or thanks, must not begin it once more.
+    is_no_wish = interpretation.only_asks or interpretation.is_small_talk
+    return score >= thresholds.reenter and not (
+        is_no_wish and route.has_actions and not interpretation.has_values(route.id)
+    )
 
 
 def _find_changed_route(

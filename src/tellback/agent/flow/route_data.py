@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.interpretation import Interpretation, RejectedValue
-from tellback.agent.sessions.session import RouteProgress, ToolRun
+from tellback.agent.sessions.session import PausedRoute, RouteProgress, SessionState, ToolRun
 
 
 def merge_values(
@@ -97,6 +98,26 @@ def collect_done_actions(states: Iterable[State], progress: RouteProgress) -> li
     replaced = [run for id in actions for run in progress.replaced_runs.get(id, ())]
     runs = [progress.runs[id] for id in actions if id in progress.runs]
     return [*replaced, *(run for run in runs if run.error is None or run.has_acted)]
+
+
+def add_done_action(session: SessionState, state: State, run: ToolRun, values: Mapping[str, Any]) -> SessionState:
+    """Return the session with an action that was done in a turn that failed afterwards, and the values that it set."""
+    route = state.route
+    run = replace(run, gathered_arguments=run.arguments, changed_values=route.schema.plain(values))
+
+    def add(progress: RouteProgress) -> RouteProgress:
+        runs = (*progress.replaced_runs.get(state.id, ()), run)
+        return replace(progress, replaced_runs={**progress.replaced_runs, state.id: runs})
+
+    if session.current_route is not None and session.current_route.id == route.id:
+        return replace(session, progress=add(session.progress))
+    if route.id in session.completed_routes:
+        completed = session.completed_routes[route.id]
+        completed = replace(completed, progress=add(completed.progress))
+        return replace(session, completed_routes={**session.completed_routes, route.id: completed})
+    paused = session.paused_routes.get(route.id) or PausedRoute({}, None, RouteProgress(), dropped=True)
+    paused = replace(paused, progress=add(paused.progress))
+    return replace(session, paused_routes={**session.paused_routes, route.id: paused})
 
 
 def list_pass_fields(route: Route, states: Iterable[State]) -> set[str]:

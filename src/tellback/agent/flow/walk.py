@@ -367,10 +367,13 @@ class RouteWalk:
         """Whether the user changed values back to those with which the action that follows was done in this pass."""
         progress, changed = self._progress, {*self._changed, *self._stated}
         for target in state.next_states():
-            if target.is_action and changed & read_fields(target):
-                runs = [*progress.replaced_runs.get(target.id, ()), *filter(None, [progress.runs.get(target.id)])]
-                arguments = self._build_arguments(target)
-                if any(run.gathered_arguments == arguments and _has_acted(target, run) for run in runs):
+            runs = [*progress.replaced_runs.get(target.id, ()), *filter(None, [progress.runs.get(target.id)])]
+            if runs and target.is_action and changed & read_fields(target):
+                try:
+                    arguments = self._build_arguments(target)
+                except FlowError:  # the application's function needs a value that is missing
+                    continue
+                if any(_has_arguments(run, arguments) and _has_acted(target, run) for run in runs):
                     return True
         return False
 
@@ -423,23 +426,26 @@ class RouteWalk:
         this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
         progress = self._progress
         run = this_turn or progress.runs.get(state.id)
-        if this_turn is None and (run is None or run.gathered_arguments != gathered):
+        if this_turn is None and (run is None or not _has_arguments(run, gathered)):
             run = self._restore_replaced_run(state, gathered) or run
         wants_again = retry_condition(state) in self._interpretation.true_conditions
         if run is not None:
             acted = _has_acted(state, run)
-            if run.gathered_arguments == gathered or this_turn is not None:
+            if _has_arguments(run, gathered) or this_turn is not None:
                 if run.error is None:
                     return self._keep(state, run)
                 is_wanted = wants_again or self._was_confirmed_now(state)
                 if not is_wanted or acted or this_turn is not None:
                     return "fail", run.error
-            elif acted and not self._was_confirmed_now(state):
+            elif acted and not state.repeat and not self._was_confirmed_now(state):
                 return self._hold(state, run)
-            elif acted:
+            elif acted:  # confirmed, or a new call waits for approval
                 self._replace_run(state, run)
         elif state.id in progress.held and not wants_again:
             return "speak", f"{state.title} was done with other values"
+        elif not wants_again and self._repeats_earlier_pass(state, gathered):
+            self._update_progress(held=(*progress.held, state.id))
+            return "speak", f"{state.title} was done with the same values before"
         if self._rejected:
             return "speak", f"{', '.join(self._rejected)} was rejected"
         return self._judge_consent(state) or self._judge_confirmation(state, gathered)
@@ -464,6 +470,16 @@ class RouteWalk:
         self._back_reason = self._back_reason or reason
         self._return_to(confirmation)
         return "return", reason
+
+    def _repeats_earlier_pass(self, state: State, arguments: Mapping[str, Any]) -> bool:
+        """Whether an action would be done as in an earlier pass, although the user neither confirms it nor states
+        values in this message: for example if thanks were read as a new request."""
+        if not state.is_action or state.tool is None or self._interpretation.data.get(self._route.id):
+            return False
+        if self._find_confirmation(state) is not None:
+            return False
+        name = state.tool.name
+        return any(run.tool == name and _has_arguments(run, arguments) for run in self._progress.earlier_runs)
 
     def _judge_consent(self, state: State) -> Verdict | None:
         """Stop before a tool if the message consists of questions, and before an action if it begins with "no".
@@ -493,7 +509,7 @@ class RouteWalk:
         """Return the replaced run with these arguments, and make it the state's run again."""
         progress = self._progress
         replaced = progress.replaced_runs.get(state.id, ())
-        found = next((run for run in replaced if run.gathered_arguments == gathered), None)
+        found = next((run for run in replaced if _has_arguments(run, gathered)), None)
         if found is None:
             return None
         others = tuple(run for run in replaced if run is not found)
@@ -565,8 +581,7 @@ class RouteWalk:
         self._update_progress(answered=answered)
         for id, run in progress.runs.items():
             later = self._route.state(id)
-            acted = later is not None and not later.repeat and (run.error is None or run.has_acted)
-            if later is not None and acted and id not in self._visited:
+            if later is not None and id not in self._visited and _has_acted(later, run):
                 self._replace_run(later, run)
 
     def _apply_tool_data(self, state: State, result: ToolRunResult) -> ToolRun:
@@ -790,8 +805,13 @@ class RouteWalk:
 
 
 def _has_acted(state: State, run: ToolRun) -> bool:
-    """Whether a tool that must not repeat has done its work."""
-    return not state.repeat and (run.error is None or run.has_acted)
+    """Whether an action was done."""
+    return state.is_action and (run.error is None or run.has_acted)
+
+
+def _has_arguments(run: ToolRun, arguments: Mapping[str, Any]) -> bool:
+    """Whether a run was made with these arguments: those from the data, or those that the approver wrote instead."""
+    return arguments in (run.gathered_arguments, run.arguments)
 
 
 def _transition_reason(transition: Transition) -> str:

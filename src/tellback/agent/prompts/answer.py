@@ -54,18 +54,21 @@ def collect_user_messages(
 ) -> UserMessages:
     """Collect what the values of an answer are compared with."""
     *before, newest = history
-    known, fresh = {}, set()
+    known: dict[str, Mapping[str, Any]] = {}
+    fresh: set[tuple[str, str]] = set()
     for route in questions.open:
         unfinished = find_unfinished(session, route.id)
         known[route.id] = get_route_data(session, route.id)
-        names = route.gatherable if route.id in session.completed_routes else ()
-        fresh |= {(route.id, name) for name in (*names, *(unfinished.progress.forgotten if unfinished else ()))}
+        completed = route.gatherable if route.id in session.completed_routes else ()
+        fresh |= {(route.id, name) for name in (*completed, *(unfinished.progress.forgotten if unfinished else ()))}
     asked: set[tuple[str, str]] = set()
     for route in questions.open:
         current = session.current_state
         is_current = session.current_route is not None and session.current_route.id == route.id
         state = route.state(current.id) if is_current and current is not None else None
-        asked |= {(route.id, name) for name in (() if state is None else state.gather)}
+        if state is not None:  # it also asks for what the next states require
+            names = {*state.gather, *(name for each in state.next_states() for name in each.required_data)}
+            asked |= {(route.id, name) for name in names}
     texts = [message_text(each) for each in before[-MAX_EARLIER_MESSAGES:] if each.role == "user"]
     return UserMessages(message_text(newest), today, tuple(texts), known, frozenset(asked), frozenset(fresh))
 
@@ -133,6 +136,7 @@ def parse_answer(
         answered=_parse_answered(answer.get("answered"), questions, problems, trusted=trusted),
         only_asks=messages is not None and consists_of_questions(messages.newest),
         declines=messages is not None and begins_with_refusal(messages.newest),
+        is_small_talk=messages is not None and find_content(messages.newest) <= _AGREEMENTS,
     )
     return ParsedAnswer(interpretation, tuple(problems))
 
@@ -217,7 +221,8 @@ def _parse_values(
         try:
             checked = _validate_value(route, name, field_value)
         except InvalidValue as problem:
-            rejected.append(RejectedValue(name, field_value, str(problem), route.id))
+            is_new = messages is None or is_quoted(words or messages.newest, messages.newest)
+            rejected.append(RejectedValue(name, field_value, str(problem), route.id, explained=is_new))
             continue
         values = found.setdefault(route.id, {})
         if name in values and values[name] != checked:

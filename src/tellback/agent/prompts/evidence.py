@@ -254,6 +254,12 @@ def find_content(text: str) -> frozenset[str]:
     return frozenset(word for word in words if len(word) > 1)
 
 
+def _is_sentence(text: _Text) -> bool:
+    """Whether a text is too long for a name, or long and with numbers."""
+    has_numbers = any(word.isdecimal() for word in text.words)
+    return len(text.words) > (MAX_NAME_WORDS if has_numbers else 2 * MAX_NAME_WORDS)
+
+
 def _is_greeting(words: _Text) -> bool:
     return words.known <= _GREETINGS | _GREETING_COMPANIONS and (not words.words or bool(words.known & _GREETINGS))
 
@@ -356,7 +362,7 @@ class _Check:
         if text.joined in _PLACEHOLDERS:
             is_denial = self.answers and not is_name and not self.quote.known.isdisjoint(_NEGATIONS)
             return None if is_denial or self.messages[0].contains(text.joined) else missing
-        if is_name and (_is_greeting(text) or len(text.words) > MAX_NAME_WORDS or value.rstrip().endswith("?")):
+        if is_name and (_is_greeting(text) or _is_sentence(text) or value.rstrip().endswith("?")):
             return f"{_show(value)} is no name"
         if any(message.contains(text.joined) for message in self.messages):
             return None

@@ -226,18 +226,30 @@ def _known_lines(route: Route, moved: MoveResult, asked_fields: Set[str]) -> lis
         for each, run in moved.tool_runs
         if each.route is route and each.id not in on_path and all(run is not other for other in elsewhere)
     ]
-    for run in elsewhere:
-        lines.append(
-            f"{_render_call(run)} was done with earlier values, and stays done. It has not been done with the values"
-            " above unless a result says so."
-        )
-    done_names = {run.tool for run in done}
-    actions = [state.tool.name for state in route.states if state.is_action and state.tool is not None]
-    undone = [name for name in dict.fromkeys(actions) if name not in done_names]
-    if undone:
-        lines.append(f"Not done yet, never say that it was: {', '.join(undone)}.")
-    if progress.earlier_runs:
-        lines.append(f"Done before, for other wishes: {'; '.join(map(_render_call, progress.earlier_runs))}.")
+    lines += _done_lines(elsewhere, progress.earlier_runs)
+    if moved.state is not None and route.has_actions:
+        done_ids = {id for id, run in progress.runs.items() if run.error is None} - pending_ids
+        done_ids |= {
+            id
+            for id, runs in progress.replaced_runs.items()
+            if any(run.arguments and _is_part(run.arguments, known) for run in runs)
+        }
+        ahead = [each for each in moved.state.find_reachable() if each.is_action and each.id not in done_ids]
+        names = dict.fromkeys(each.tool.name for each in ahead if each.tool is not None)
+        if names:
+            lines.append(f"Not done with the values above, never say that it was: {', '.join(names)}.")
+    return lines
+
+
+def _is_part(arguments: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    return all(name in known and known[name] == value for name, value in arguments.items())
+
+
+def _done_lines(runs: Sequence[ToolRun], earlier_runs: Sequence[ToolRun]) -> list[str]:
+    """Return what was done besides the results above."""
+    lines = [f"{_render_call(run)} was done, and stays done. Only these values count for it." for run in runs]
+    if earlier_runs:
+        lines.append(f"Done before, for other wishes: {'; '.join(map(_render_call, earlier_runs))}.")
     return lines
 
 
@@ -264,9 +276,11 @@ def _completed_lines(route: Route, moved: MoveResult) -> list[str]:
     """Return the data and the results of a completed route."""
     completed = moved.session.completed_routes[route.id]
     known = route.schema.plain(completed.extracted)
-    runs = completed.progress.runs
-    details = [*([f"data {dump_json_line(known)}"] if known else [])]
-    details += [_render_tool_run(runs[id]) for id in completed.progress.path if id in runs]
+    progress = completed.progress
+    on_path = [progress.runs[id] for id in progress.path if id in progress.runs]
+    details = [*([f"data {dump_json_line(known)}"] if known else []), *map(_render_tool_run, on_path)]
+    others = [run for run in collect_done_actions(route.states, progress) if all(run is not each for each in on_path)]
+    details += [line.rstrip(".") for line in _done_lines(others, progress.earlier_runs)]
     is_new = route in moved.completed
     lead = f"{route.title!r} was completed{' now: conclude it first' if is_new else ' earlier in this conversation'}"
     return [f"{lead}. {'; '.join(details)}" if details else f"{lead}."]

@@ -173,10 +173,11 @@ def _route_conditions(route: Route, session: SessionState) -> list[str]:
         if state.guidelines or state.canned_responses:
             conditions += _find_conditions(state.guidelines, state.canned_responses)
         conditions += [each.condition for each in state.transitions if isinstance(each.condition, str)]
-    if unfinished is not None and current is not None and current.kind == "tool":
-        run = unfinished.progress.runs.get(current.id)
-        if current.id in unfinished.progress.held or (run is not None and run.error is not None):
-            conditions.append(retry_condition(current))
+    if unfinished is not None:
+        progress = unfinished.progress
+        failed = [id for id in progress.path if id in progress.runs and progress.runs[id].error is not None]
+        states = map(route.state, dict.fromkeys((*progress.held, *failed)))
+        conditions += [retry_condition(each) for each in states if each is not None]
     if route.id in session.waiting_routes:
         conditions.append(drop_condition(route))
     if route.id in session.completed_routes and route.gatherable:

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tellback.agent.flow.move import ToolRunRequest, ToolRunResult
+from tellback.agent.definitions.route import Route
+from tellback.agent.flow.move import MoveResult, ToolRunRequest, ToolRunResult, is_at_its_end
 from tellback.agent.flow.route_choice import find_current_route
-from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, enter_route
+from tellback.agent.flow.route_data import add_done_action
+from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, enter_route, wait_for_route
 from tellback.chat.approval import Approval, apply_decision, as_approvals, validate_runnable
 from tellback.errors import AlreadyDecidedError, ConfigurationError, InvalidArgumentError
 from tellback.tools import Tool, dispatch
@@ -92,6 +94,17 @@ class StateToolRunner:
 
     def add_update(self, update: ToolUpdate) -> None:
         self._updates.append(update)
+
+    def recover_actions(self, moved: MoveResult, routes: Mapping[str, Route]) -> MoveResult:
+        """Add the actions of an earlier attempt at this turn that this attempt has not reached: they stay done."""
+        session = moved.session
+        used = {each.id for each in self.invocations}
+        for state_id, (result, invocation) in self._attempt.states.items():
+            state = next((found for route in routes.values() if (found := route.state(state_id)) is not None), None)
+            if state is not None and state.is_action and invocation.id not in used and result.run.error is None:
+                saved = {} if state.save_as is None else {state.save_as: result.value}
+                session = add_done_action(session, state, result.run, {**saved, **result.data})
+        return moved if session is moved.session else replace(moved, session=session)
 
     def has_run(self, call: ToolCall) -> bool:
         """Whether a waiting call was approved and run in an earlier attempt of this turn."""
@@ -222,7 +235,11 @@ def resolve_approvals(
     [route_id] = routes
     if route_id is not None:
         title = agent.routes_by_id[route_id].title if route_id in agent.routes_by_id else route_id
+        interrupted = find_current_route(agent.routes_by_id, session)
+        is_over = interrupted is None or is_at_its_end(interrupted, session)
         session = enter_route(session, route_id, title, at=agent.clock())
+        if interrupted is not None and not is_over:  # it continues when the decided route ends
+            session = wait_for_route(session, interrupted.id, session.paused_routes[interrupted.id])
     for id, approval in approvals.items():
         _validate_decision(agent, session, pending_calls[id][1], approval)
     return ApprovalDecisions(approvals, False, session)

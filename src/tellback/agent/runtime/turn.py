@@ -147,6 +147,7 @@ class AgentTurn(TurnPlanner):
             await self._move(after_decision=bool(self._approvals))
         else:
             self._move_result = self._current_position()
+        self._move_result = self._state_tools.recover_actions(self._move_result, self._agent.routes_by_id)
         moved, interpretation = self._move_result, self._parsed_answer.interpretation
         self._session = moved.session
         self._matches = match_guidelines(self._agent.guidelines_at(moved.route, moved.state), interpretation)
@@ -199,14 +200,15 @@ class AgentTurn(TurnPlanner):
             agent.rank_routes(build_topic(messages)),
             agent.limits,
         )
-        user_messages = collect_user_messages(questions, session, messages, agent.local_time(session).date())
+        now = self._local_time()
+        user_messages = collect_user_messages(questions, session, messages, now.date())
         if questions.is_empty:
             newest = user_messages.newest
             return ParsedAnswer(
                 Interpretation(only_asks=consists_of_questions(newest), declines=begins_with_refusal(newest))
             )
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
-        prompt_messages = [user_message(render_message_prompt(questions, session, messages, agent.local_time(session)))]
+        prompt_messages = [user_message(render_message_prompt(questions, session, messages, now))]
         schema = build_output_schema(questions)
 
         def parse(reply: ChatReply) -> ParsedAnswer:
@@ -333,7 +335,7 @@ class AgentTurn(TurnPlanner):
             "required": ["answer"],
             "additionalProperties": False,
         }
-        now = self._agent.local_time(self._session)
+        now = self._local_time()
         conversation = user_message(render_message_prompt(Questions({}), self._session, messages, now))
         prompt_messages = prompt.add_instructions([conversation])
 
@@ -445,6 +447,14 @@ class AgentTurn(TurnPlanner):
             problems=(*result.problems, *self._problems),
             turn=result,
         )
+
+    def _local_time(self) -> datetime:
+        """Return the present time at the user's place; an invalid time zone of the session is a problem of the turn."""
+        try:
+            return self._agent.local_time(self._session)
+        except InvalidArgumentError as error:
+            self._problems.append(TurnProblem("time_zone", error))
+            return self._now()
 
     def _now(self) -> datetime:
         return self._agent.clock()

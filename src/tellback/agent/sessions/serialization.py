@@ -213,10 +213,10 @@ def _parse_session(session_id: str, data: Mapping[str, Any], collected: Mapping[
         route_history=tuple(_parse_visit(each, now) for each in collected["route_history"]),
         metadata=metadata,
         version=int(data.get("version") or 0),
-        progress=_parse_progress(collected.get("progress")),
+        progress=_parse_progress(collected.get("progress"), None if state is None else state[0]),
         paused_routes=_parse_paused_routes(collected.get("paused_routes"), now),
         waiting_routes=tuple(collected.get("waiting_routes") or ()),
-        completed_routes=_parse_paused_routes(collected.get("completed_routes"), now),
+        completed_routes=_parse_paused_routes(_find_completed_routes(collected), now),
         context=dict(_require_mapping("context", collected.get("context"))),
         owner=str(collected.get("owner") or data.get("owner") or ""),
         idempotent_reply=IdempotentReply(**collected["idempotent_reply"])
@@ -271,7 +271,7 @@ def _parse_paused_routes(data: Mapping[str, Any] | None, now: datetime) -> dict[
         id: PausedRoute(
             dict(each.get("extracted") or {}),
             _parse_current_state(each.get("state"), each, "state_", now),
-            _parse_progress(each.get("progress")),
+            _parse_progress(each.get("progress"), each.get("state")),
             _parse_pending_calls(each.get("pending_calls")),
             tuple(each.get("changed") or ()),
             bool(each.get("dropped")),
@@ -280,8 +280,18 @@ def _parse_paused_routes(data: Mapping[str, Any] | None, now: datetime) -> dict[
     }
 
 
-def _parse_progress(data: Mapping[str, Any] | None) -> RouteProgress:
+def _find_completed_routes(collected: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the completed routes. In version 0.1, the session itself has the data of the last one."""
+    found, visits = collected.get("completed_routes"), collected.get("route_history") or [{}]
+    if found is not None or not visits[-1].get("completed"):
+        return found or {}
+    return {visits[-1]["route_id"]: {name: collected.get(name) for name in ("extracted", "progress")}}
+
+
+def _parse_progress(data: Mapping[str, Any] | None, current_state: str | None) -> RouteProgress:
     data = data or {}
+    if "answered" not in data:  # in version 0.1, the path contains only states that were answered, and the current one
+        data = {**data, "answered": [id for id in data.get("spoken") or () if id != current_state]}
     names = ("path", "spoken", "answered", "forgotten", "asked_again", "held")
     lists = {name: tuple(data.get(name) or ()) for name in names}
     return RouteProgress(

@@ -39,6 +39,8 @@ DAYS, SIZES = ("Monday", "Tuesday", "Friday"), (1, 2, 3)
 ITEMS = ("tea", "milk", "rice", "salt")
 MORE, CARD, CASH = "the user wants another one", "the user pays by card", "the user pays in cash"
 _REPORT = re.compile(r"(\w+)\((\{[^{}]*\})\) returned: (R\d+)")
+_DONE = re.compile(r"(act\d)\((\{[^{}]*\})\) was done, and stays done")
+_NOT_DONE = re.compile(r"Not done with the values above, never say that it was: (.*)\.")
 _REFERENCE = re.compile(r"R\d+")
 
 
@@ -404,6 +406,8 @@ class Conversation:
             wanted = [each for each in wanted if self._service_of(each[0]).confirm is not None]
         for name, arguments, was_done in attempts:
             if was_done:
+                if (name, arguments) in self.done_in_pass[self._service_of(name).route.id]:
+                    raise BrokenPromise(f"{name}({arguments}) was done twice in one pass")
                 self.done_in_pass[self._service_of(name).route.id].append((name, arguments))
         if tried != wanted:
             raise BrokenPromise(f"the user confirmed {wanted}, but the agent did {tried}")
@@ -534,12 +538,29 @@ class Conversation:
         if session.waiting_routes and session.current_route is None:
             raise BrokenPromise("no route is in progress, although one waits")
 
+    def _check_denials(self, prompt: str, moved: MoveResult) -> None:
+        """What the prompt calls done was done, and what it calls not done was not done with the present values."""
+        done = [(name, arguments) for name, arguments, was_done in self.world.attempts if was_done]
+        for name, arguments in _DONE.findall(prompt):
+            if (name, json.loads(arguments)) not in done:
+                raise BrokenPromise(f"the prompt calls {name}({arguments}) done")
+        denied = _NOT_DONE.search(prompt)
+        if denied is None or moved.route is None:
+            return
+        service, data = self.services[moved.route.id], moved.session.extracted
+        assert service.action.tool is not None
+        arguments = {name: data.get(name) for name in service.needs}
+        name = service.action.tool.name
+        if name in denied[1] and (name, arguments) in self.done_in_pass[moved.route.id]:
+            raise BrokenPromise(f"the prompt denies {name}({arguments})")
+
     def _check_prompt(self, said: Say, moved: MoveResult) -> None:
         """A result is reported only with the arguments that it was produced from, and with no others."""
         prompt = render_reply_prompt(self.agent, moved, said.reading, [], ({}, {}), None, {}).instructions
         for name, arguments, reference in _REPORT.findall(prompt):
             if self.world.results.get(reference) != (name, json.loads(arguments)):
                 raise BrokenPromise(f"the prompt reports {name}({arguments}) = {reference}")
+        self._check_denials(prompt, moved)
         if moved.route is None:
             return
         data = moved.session.extracted
