@@ -58,7 +58,7 @@ def revive_with_progress(route: Any, session: Any) -> Any:
     return replace(session, paused_routes=paused)
 
 
-def lose_other_values(routes: Any, session: Any, chosen: Any, queued: Any, interpretation: Any) -> Any:
+def lose_other_values(routes: Any, session: Any, *arguments: Any) -> Any:
     return session, ()
 
 
