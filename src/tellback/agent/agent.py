@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Unpack
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tellback import validation
 from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses, parse_canned_responses
@@ -90,6 +91,8 @@ class Agent:
       stored and remembered, as configured by `memory_options`.
     - `persistence`: stores sessions between turns, such as `Persistence(SqliteAdapter("agent.db"))`; without it, pass
       `response.session` to the next call yourself.
+    - `time_zone`: the users' time zone, such as "Europe/Lisbon" (default: that of `clock`, which is UTC). It decides
+      which day "today" is; a session's own (`create_session(metadata={"time_zone": ...})`) takes precedence.
     - `before_response`, `after_response`: functions that are called around each response.
 
     >>> import asyncio
@@ -128,6 +131,7 @@ class Agent:
         thresholds: Thresholds | Mapping[str, Any] | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = utc_now,
+        time_zone: str | None = None,
     ) -> None:
         self.name = validation.validate_text("an agent's name", name)
         self.place = f"agent {name!r}"
@@ -148,6 +152,7 @@ class Agent:
         self.thresholds: Thresholds = thresholds  # type: ignore[assignment]
         self.limits: Limits = limits  # type: ignore[assignment]
         self.clock: Callable[[], datetime] = clock
+        self.time_zone = time_zone
         self.routes_by_id: dict[str, Route] = {}
         self.route_keys: dict[str, str] = {}
         self._ranker_cache: tuple[tuple[int, ...], TextRanker] | None = None
@@ -375,6 +380,11 @@ class Agent:
                 guidelines += state.guidelines
         return guidelines
 
+    def local_time(self, session: SessionState) -> datetime:
+        """Return the present time in the time zone of the session's user."""
+        zone = session.metadata.get("time_zone", self.time_zone)
+        return self.clock() if zone is None else self.clock().astimezone(find_time_zone(zone))
+
     def rank_routes(self, message: str) -> Sequence[Route]:
         """Return the routes by relevance to the message, or in the agent's order if all of them fit into the prompt."""
         routes = tuple(self.routes_by_id.values())
@@ -460,6 +470,17 @@ class Agent:
         return f"Agent({self.name!r}, routes={len(self.routes_by_id)})"
 
 
+def find_time_zone(name: Any) -> ZoneInfo:
+    """Return the time zone with this name of the IANA database."""
+    try:
+        return ZoneInfo(name)
+    except (TypeError, ValueError, OSError, ZoneInfoNotFoundError):
+        raise InvalidArgumentError(
+            f"time_zone must be a name such as 'Europe/Lisbon', got {name!r:.80}. If the name is right, this computer"
+            " has no time zones: install the package tzdata."
+        ) from None
+
+
 def _route_text(route: Route) -> str:
     return ". ".join(filter(None, (route.title, route.description, *route.conditions, " ".join(route.gatherable))))
 
@@ -475,4 +496,5 @@ _VALIDATORS: dict[str, Callable[[Any, Agent], Any]] = {
     "thresholds": lambda value, _: validation.build_instance("thresholds", Thresholds, value),
     "limits": lambda value, _: validation.build_instance("limits", Limits, value),
     "clock": lambda value, _: validation.validate_callable("clock", value),
+    "time_zone": lambda value, _: None if value is None else find_time_zone(value).key,
 }

@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 MAX_SESSION_ID_LENGTH = 150
 """The maximum length of a session id; shared adapters need room for a prefix."""
 
-HIDDEN_KEYS = frozenset(("progress", "paused_routes", "context", "idempotent_reply", "pending_calls", "owner"))
+HIDDEN_KEYS = frozenset(
+    (
+        *("progress", "paused_routes", "waiting_routes", "completed_routes"),
+        *("context", "idempotent_reply", "pending_calls", "owner"),
+    )
+)
 """Keys of the collected data that are not sent: internal state of the agent and inputs of its tools."""
 
 COLLECTED_DATA_KEYS = KeyMapping(
@@ -181,7 +186,7 @@ _METADATA = Codec(
 class SessionStateWire(
     WireModel,
     value_type=SessionState,
-    hidden=("progress", "paused_routes", "context", "pending_calls", "owner", "idempotent_reply"),
+    hidden=tuple(HIDDEN_KEYS),
     examples={"id": "web-42"},
 ):
     """The state of a session after a turn."""

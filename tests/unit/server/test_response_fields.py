@@ -11,8 +11,8 @@ FIELDS = {
     "AgentArgumentWire": "description required type",
     "AgentDelta": "delta",
     "AgentResponseWire": (
-        "asks atomsUsed completed conversationId message pending problems route session state tokensEstimated "
-        "toolCalls usage"
+        "asks atomsUsed completed completedRoutes conversationId message pending problems route session state "
+        "tokensEstimated toolCalls usage"
     ),
     "AgentRouteWire": "description id title",
     "AgentToolWire": "name type",

@@ -4,6 +4,7 @@ It validates each value separately and restores typed values from JSON."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from abc import ABC, abstractmethod
@@ -105,8 +106,22 @@ class GatherSchema(ABC):
             return dict(data)
         return self._build_whole(data)
 
+    def find_inconsistency(self, data: Mapping[str, Any]) -> str | None:
+        """Return why the values do not fit together, or None. Fields may be missing: then only checks that do not
+        need them are made."""
+        try:
+            self._check_together(data)
+            self.typed(data)
+        except InvalidValue as problem:
+            return str(problem)
+        return None
+
     @abstractmethod
     def _check(self, name: str, value: Any) -> Any: ...
+
+    def _check_together(self, data: Mapping[str, Any]) -> None:
+        """Raise `InvalidValue` if a check of several fields fails that needs no missing field."""
+        return
 
     def _restore(self, name: str, value: Any) -> Any:
         return value
@@ -188,6 +203,23 @@ class _ModelSchema(GatherSchema):
             return self._model.model_validate(known, by_alias=False, by_name=True)
         except ValidationError as error:
             raise InvalidValue(explain_validation_error(error, 0)) from None
+
+    def _check_together(self, data: Mapping[str, Any]) -> None:
+        checks = [
+            each.func
+            for each in self._model.__pydantic_decorators__.model_validators.values()
+            if each.info.mode == "after" and len(inspect.signature(each.func).parameters) == 1
+        ]
+        if not checks:
+            return
+        partial = self._model.model_construct(**{name: value for name, value in data.items() if name in self.fields})
+        for check in checks:
+            try:
+                check(partial)
+            except (ValueError, AssertionError) as problem:
+                raise InvalidValue(str(problem)) from None
+            except (AttributeError, TypeError):
+                continue  # it needs a field that is missing
 
     def _validate(self, validators: Mapping[str, Any], name: str, value: Any) -> Any:
         from pydantic import ValidationError

@@ -12,10 +12,11 @@ from datetime import date, datetime, time
 from enum import Enum
 from typing import Any
 
-from tellback.types.ids import fold_name
+from tellback.types.ids import fold_name, from_micros
 from tellback.types.jsontext import make_storable
 
 REFERENCE_PREFIX = "#/$defs/"
+MAX_WRITTEN_DATE_LENGTH = 40
 
 
 class InvalidValue(ValueError):
@@ -246,6 +247,7 @@ _DAY = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:[Tt ]\s*(.+))?")
 _CLOCK = re.compile(
     r"(\d{1,2})(:\d{2}(?::\d{2}(?:\.\d+)?)?)(?:\s*([ap])\.?m\.?)?\s*(z|[+-]\d{2}:?\d{2})?", re.IGNORECASE
 )
+_YEAR = re.compile(r"(?<!\d)[12]\d{3}(?!\d)")
 _AMBIGUOUS_DATE = re.compile(r"(0?[1-9]|1[0-2])([-/. ])(0?[1-9]|1[0-2])\2\d{2,4}\b.*")
 
 
@@ -267,11 +269,25 @@ def _parse_moment(value: Any, form: str) -> datetime:
     found = _DAY.fullmatch(value)
     try:
         if found is None:
-            return datetime.fromisoformat(value)
+            written = _parse_written_date(value)
+            return datetime.fromisoformat(value) if written is None else datetime.combine(written, time.min)
         year, _, month, day, clock = found.groups()
         return datetime.combine(date(int(year), int(month), int(day)), _parse_clock(clock) if clock else time.min)
     except ValueError:
         raise InvalidValue(f"{_format_value(value)} is not a date: give it as {form}") from None
+
+
+def _parse_written_date(text: str) -> date | None:
+    """Return the day of a complete date such as "17 May 2001", or None for all other texts."""
+    if len(text) > MAX_WRITTEN_DATE_LENGTH or text[:4].isdecimal():
+        return None
+    from tellback.memory.recall.dates.parser import parse_time_spans  # imported only if needed
+
+    spans = parse_time_spans(text, 0)
+    if len(spans) != 1 or spans[0].precision != "day" or not _YEAR.search(spans[0].text):
+        return None
+    other_words = len(text) - len(spans[0].text)
+    return None if other_words > len("the ") else from_micros(spans[0].start).date()
 
 
 def _parse_time(value: Any) -> str:

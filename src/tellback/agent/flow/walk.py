@@ -402,6 +402,8 @@ class RouteWalk:
             return "leave", "it was answered"
         if self._rejected:
             return "speak", f"{', '.join(self._rejected)} was rejected"
+        if self._changed and self._leads_to_done_tool(state):
+            return "leave", "it was answered with these values before"
         if self._returns_to_route:
             return "speak", "the route is resumed"
         if self._has_run_tool:
@@ -421,6 +423,16 @@ class RouteWalk:
     def _is_chosen(self, transition: Transition) -> bool:
         """Whether the message chose this transition in words."""
         return transition.condition in self._interpretation.true_conditions
+
+    def _leads_to_done_tool(self, state: State) -> bool:
+        """Whether a tool follows that acted with the present values, before they were changed and changed back."""
+        transition, _ = self._choose_transition(state, self._data, after_error=False)
+        target = None if transition is None else transition.resolve_target()
+        if not isinstance(target, State) or target.kind != "tool":
+            return False
+        arguments = self._build_arguments(target)
+        runs = self._session.progress.replaced_runs.get(target.id, ())
+        return any(run.gathered_arguments == arguments for run in runs)
 
     def _leads_to_chat(self, transition: Transition) -> bool:
         """Whether the message chose this transition in words, and its target is a state that speaks."""
@@ -469,10 +481,12 @@ class RouteWalk:
             return "speak", "its call waits for approval"
         this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
         progress = self._session.progress
-        run = this_turn or progress.runs.get(state.id) or self._restore_replaced_run(state, gathered)
+        run = this_turn or progress.runs.get(state.id)
+        if this_turn is None and (run is None or run.gathered_arguments != gathered):
+            run = self._restore_replaced_run(state, gathered) or run
         wants_again = retry_condition(state) in self._interpretation.true_conditions
         if run is not None:
-            acted = not state.repeat and (run.error is None or run.has_acted)
+            acted = _has_acted(state, run)
             if run.gathered_arguments == gathered or this_turn is not None:
                 if run.error is None:
                     return self._keep(state, run)
@@ -515,6 +529,8 @@ class RouteWalk:
         if found is None:
             return None
         others = tuple(run for run in replaced if run is not found)
+        if state.id in progress.runs and _has_acted(state, progress.runs[state.id]):
+            others = (*others, progress.runs[state.id])
         self._update_progress(
             runs={**progress.runs, state.id: found},
             replaced_runs={**progress.replaced_runs, state.id: others},
@@ -763,8 +779,10 @@ class RouteWalk:
         return self._build_result(session, state=state, missing=missing, went_back=self._explain_return(state))
 
     def _explain_return(self, state: State) -> str:
-        """Return the reason why a state before the last one speaks, or an empty string."""
+        """Return the reason why a state before the last one or on another branch speaks, or an empty string."""
         current = self._current_state
+        if self._changed_choices and current is not None and current.id not in self._session.progress.path:
+            return self._back_reason
         if current is None or current is state or state.id not in self._old_path or current.id not in self._old_path:
             return ""
         if self._old_path.index(state.id) > self._old_path.index(current.id):
@@ -787,6 +805,11 @@ class RouteWalk:
             rejected=self._rejections,
             **more,
         )
+
+
+def _has_acted(state: State, run: ToolRun) -> bool:
+    """Whether a tool that must not repeat has done its work."""
+    return not state.repeat and (run.error is None or run.has_acted)
 
 
 def _transition_reason(transition: Transition) -> str:

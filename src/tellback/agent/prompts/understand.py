@@ -418,7 +418,7 @@ def parse_answer(
         forgotten=_parse_forgotten(answer.get("forget"), routes, data, problems),
         true_conditions=frozenset(conditions_by_key[key] for key in keys if key in conditions_by_key),
         rejected=tuple(rejected),
-        answered=_parse_answered(answer.get("answered"), questions, problems),
+        answered=_parse_answered(answer.get("answered"), questions, problems, trusted=trusted),
         only_asks=messages is not None and consists_of_questions(messages.newest),
     )
     return ParsedAnswer(interpretation, tuple(problems))
@@ -473,11 +473,13 @@ def _parse_scores(value: Any, questions: Questions, problems: list[str]) -> dict
     return found
 
 
-def _parse_answered(value: Any, questions: Questions, problems: list[str]) -> bool | None:
-    if questions.step is None or isinstance(value, bool | None):
+def _parse_answered(value: Any, questions: Questions, problems: list[str], *, trusted: bool) -> bool | None:
+    if questions.step is None or isinstance(value, bool):
         return value if questions.step is not None else None
+    if value is None and trusted:
+        return None
     problems.append(f"answered is not true or false: {value!r:.80}")
-    return None
+    return False  # without the model's word, no answer is assumed
 
 
 def _parse_values(
@@ -538,28 +540,27 @@ def reject_inconsistent_values(
 ) -> Interpretation:
     """Reject values of this message that are inconsistent with known ones, such as a return before the departure.
 
-    A route is checked only when all its required fields are known.
+    Of the stated values, only those are rejected without which the rest is consistent.
     """
     data, rejected = dict(interpretation.data), list(interpretation.rejected)
     for id, stated in interpretation.data.items():
         route, known = routes[id], get_route_data(session, id)
         forgotten = interpretation.forgotten.get(id, ())
-        combined = {**{name: value for name, value in known.items() if name not in forgotten}, **stated}
-        problem = _find_inconsistency(route, combined)
+        before = {name: value for name, value in known.items() if name not in forgotten}
+        problem = route.schema.find_inconsistency({**before, **stated})
         # If the data was already inconsistent, the values of this message are not rejected.
-        if problem is not None and _find_inconsistency(route, known) is None:
-            plain = route.schema.plain(stated)
-            rejected += [RejectedValue(name, plain[name], problem, id) for name in stated]
-            del data[id]
-    return replace(interpretation, data=data, rejected=tuple(rejected))
-
-
-def _find_inconsistency(route: Route, data: Mapping[str, Any]) -> str | None:
-    try:
-        route.schema.typed(data)
-    except InvalidValue as problem:
-        return str(problem)
-    return None
+        if problem is None or route.schema.find_inconsistency(known) is not None:
+            continue
+        others = ({name: stated[name] for name in stated if name != each} for each in stated)
+        causes = [
+            each
+            for each, rest in zip(stated, others, strict=True)
+            if route.schema.find_inconsistency({**before, **rest}) is None
+        ]
+        plain = route.schema.plain(stated)
+        rejected += [RejectedValue(name, plain[name], problem, id) for name in causes or stated]
+        data[id] = {name: value for name, value in stated.items() if causes and name not in causes}
+    return replace(interpretation, data={id: stated for id, stated in data.items() if stated}, rejected=tuple(rejected))
 
 
 def _validate_value(route: Route, name: str, value: Any) -> Any:

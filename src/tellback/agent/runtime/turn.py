@@ -200,7 +200,7 @@ class AgentTurn(TurnPlanner):
         if questions.is_empty:
             return ParsedAnswer(Interpretation(only_asks=consists_of_questions(user_messages.newest)))
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
-        prompt_messages = [user_message(render_message_prompt(questions, session, messages, self._now()))]
+        prompt_messages = [user_message(render_message_prompt(questions, session, messages, agent.local_time(session)))]
         schema = build_output_schema(questions)
 
         def parse(reply: ChatReply) -> ParsedAnswer:
@@ -328,7 +328,8 @@ class AgentTurn(TurnPlanner):
             "required": ["answer"],
             "additionalProperties": False,
         }
-        conversation = user_message(render_message_prompt(Questions({}), self._session, messages, self._now()))
+        now = self._agent.local_time(self._session)
+        conversation = user_message(render_message_prompt(Questions({}), self._session, messages, now))
         prompt_messages = prompt.add_instructions([conversation])
 
         def parse(reply: ChatReply) -> str:

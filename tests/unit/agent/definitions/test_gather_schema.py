@@ -131,7 +131,7 @@ def test_values_are_parsed_as_people_write_them(field: Any, raw: Any, expected: 
         ({"const": "a"}, "b", "'b' is not 'a'"),
         (DATE, "03/04/2026", "'03/04/2026' is ambiguous: give the date as YYYY-MM-DD"),
         (DATE, "3.4.26", "'3.4.26' is ambiguous: give the date as YYYY-MM-DD"),
-        (DATE, "25/12/2026", "'25/12/2026' is not a date: give it as YYYY-MM-DD"),
+        (DATE, "25/13/2026", "'25/13/2026' is not a date: give it as YYYY-MM-DD"),
         (DATE, "2026-02-30", "'2026-02-30' is not a date: give it as YYYY-MM-DD"),
         (DATE, "tomorrow", "'tomorrow' is not a date: give it as YYYY-MM-DD"),
         (DATE, 20261201, "20261201 is not a date: give it as YYYY-MM-DD"),
