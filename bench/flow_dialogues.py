@@ -63,15 +63,17 @@ class Action:
 class UserTurn:
     """A message of the user, and what is right after it.
 
-    `route` is the title of the current route, or a tuple if several are right. `states` are the fields that have
-    another value than before the message; all other fields keep theirs. `agrees_to` is an action that the agent may
-    run once, from now on; with `withdraws` it may no longer run those of earlier messages.
+    `route` is the title of the current route, or a tuple if several are right. With `completes` the route that was
+    current is completed, and not only left. `states` are the fields that have another value than before the message;
+    all other fields keep theirs. `agrees_to` is an action that the agent may run once, from now on; with `withdraws` it
+    may no longer run those of earlier messages.
     """
 
     text: str
     route: str | tuple[str | None, ...] | None
     states: Mapping[str, Any] = field(default_factory=dict)
     agrees_to: Action | None = None
+    completes: bool = False
     withdraws: bool = False
 
     @property
@@ -138,6 +140,7 @@ FLIGHT = Dialogue(
             "Yes, I take the cheaper one, please book it!",
             None,
             agrees_to=Action("book_flight", {"destination": Text("^(oslo|olso)"), "passengers": 2}),
+            completes=True,
         ),
         UserTurn("Thank you so much! Did it work, is it booked now?", None),
         UserTurn("Oh wait, my sister comes too, so we are 3", BOOK, {"passengers": 3}),
@@ -177,7 +180,7 @@ ONBOARDING = Dialogue(
             {"birthday": date(2002, 5, 17)},
             Action("create_account", {"name": Text("maya"), "kind": "personal", "holder": Text("maya")}),
         ),
-        UserTurn("Yes that's right, thank you!", None),
+        UserTurn("Yes that's right, thank you!", None, completes=True),
     ),
     {("create_account",): OPENED},
     {"kind": r"\b(personal|business) account"},
@@ -203,7 +206,7 @@ CLINIC = Dialogue(
         ),
         UserTurn("Is that dangerous?", INTAKE),
         UserTurn("My birthday is 2 July, not the 1st", INTAKE, {"birthday": date(1961, 7, 2)}),
-        UserTurn("Yes, now it's all right, thanks doctor", None),
+        UserTurn("Yes, now it's all right, thanks doctor", None, completes=True),
         UserTurn(
             "Suddenly my chest hurts and I can hardly breathe!!",
             EMERGENCY,
@@ -227,6 +230,7 @@ REFUNDS = Dialogue(
             None,
             {"reason": Text("stop|work")},
             Action("pay_back", {"order": "A-100", "amount": 12}),
+            completes=True,
         ),
         UserTurn("great, thanks! Has the money been sent?", None),
         UserTurn(

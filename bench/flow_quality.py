@@ -5,7 +5,7 @@ turn before left, as in an application. After each turn the script compares the 
 
 - `right`: turns after which the route and all values that users state are right. An error stays in the session, so one
   wrong reading can make several turns wrong. `missing` and `wrong` therefore count new errors only: values that are
-  not stored although the user stated them, and stored values that the user did not state.
+  not stored although the user stated them, and stored values that are not what the user stated last.
 - `asked again`: fields in `response.asks` whose value the user stated, in this message or earlier. Fields with a value
   that the message only implies do not count.
 - `contradictions`: sentences of replies that contradict the session, by careful rules, so that some are missed:
@@ -17,7 +17,7 @@ turn before left, as in an application. After each turn the script compares the 
   3. The sentence names an amount of money or an order that neither a tool nor the user named.
 - `no consent`: runs of tools with effects that the user has not asked for with these arguments. `twice`: runs with the
   same arguments as an earlier run, without a new request. Both must be 0, whatever the model reads.
-- `failures`: turns that raised an exception, or whose reply was empty.
+- `failures`: turns that raised an exception, or whose reply was empty. Their model calls are not counted.
 
 The numbers depend on the model file, so compare only runs with the same file and options. The model's temperature is 0.
 On a machine with other work, `--threads 1` can be several times faster than llama.cpp's choice. PYTHONPATH selects
@@ -36,6 +36,7 @@ import calendar
 import functools
 import importlib.util
 import json
+import logging
 import re
 import sys
 import time
@@ -60,9 +61,11 @@ Run = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What an agent knows: the title of the current route, and the values of all routes by field."""
+    """What an agent knows: the title of the current route, whether the last one was completed, and the values of all
+    routes by field."""
 
     route: str | None = None
+    is_completed: bool = False
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -76,7 +79,9 @@ class TurnRecord:
     reply: str = ""
     route: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
+    is_completed: bool = False
     expected_routes: list[str | None] = field(default_factory=list)
+    must_be_completed: bool = False
     expected_data: dict[str, str] = field(default_factory=dict)
     is_right: bool = False
     missing: list[str] = field(default_factory=list)
@@ -185,7 +190,8 @@ def read_position(agent: Agent, session: SessionState | None, earlier: Position)
         else:
             values = earlier.data
         data |= {name: value for name, value in values.items() if name in names and value is not None}
-    return Position(None if current is None else current.title, data)
+    is_completed = current is None and bool(visits) and visits[-1].completed
+    return Position(None if current is None else current.title, is_completed, data)
 
 
 def compare_data(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -344,6 +350,7 @@ class Conversation:
         for number, (turn, expected) in enumerate(self._dialogue.expectations(), 1):
             record = TurnRecord(self._dialogue.example, number, turn.text)
             record.expected_routes = list(turn.routes)
+            record.must_be_completed = turn.completes
             record.expected_data = {name: str(each) for name, each in expected.items()}
             await self._respond(record, turn, expected)
             records.append(record)
@@ -397,7 +404,9 @@ class Conversation:
         data = self._position.data
         missing, wrong = compare_data(expected, data)
         record.route, record.data = self._position.route, {name: str(value) for name, value in data.items()}
-        record.is_right = not missing and not wrong and record.route in turn.routes
+        record.is_completed = self._position.is_completed
+        is_there = record.route in turn.routes and (record.is_completed or not turn.completes)
+        record.is_right = is_there and not missing and not wrong
         known_missing, known_wrong = self._errors
         record.missing = [name for name in missing if name not in known_missing]
         record.wrong = [name for name in wrong if (name, str(data[name])) not in known_wrong]
@@ -461,6 +470,8 @@ def format_turn(record: TurnRecord) -> str:
     details = []
     if record.route not in record.expected_routes:
         details.append(f"route: {record.route}, not {' or '.join(map(str, record.expected_routes))}")
+    elif record.must_be_completed and not record.is_completed:
+        details.append("the route was not completed")
     details += [f"missing: {name}" for name in record.missing]
     details += [f"wrong: {name} = {record.data[name]}" for name in record.wrong]
     details += [f"asked again: {name}" for name in record.asked_again]
@@ -514,6 +525,7 @@ def main() -> int:
         return 0
     if options.model is None:
         parser.error("pass --model FILE, or --report FILE for the tables of earlier runs")
+    logging.getLogger("tellback.tools").setLevel(logging.CRITICAL)  # orders that do not exist are expected
     print(f"measuring {Path(tellback.__file__).parent}", flush=True)
     records = asyncio.run(measure(options))
     print(f"\n{format_table(records)}\n\nDetails: {options.out}")

@@ -163,6 +163,12 @@ async def test_a_wrong_route_makes_a_turn_wrong() -> None:
     assert "route: Tell the weather, not None" in flow_quality.format_turn(records[0])
 
 
+async def test_a_route_that_is_left_is_not_completed() -> None:
+    records = await play("support_refunds", {5: {"holds": [DROPS_REFUND]}})
+    assert not records[4].is_right
+    assert (records[4].route, records[4].is_completed) == (None, False)
+
+
 async def test_a_reply_must_not_say_that_the_flight_is_booked_before_it_is() -> None:
     records = await play("flight_booking", reply=says("Great! Your flight is booked. Anything else?"))
     assert [len(each.contradictions) for each in records] == [1, 1, 1, 1, 1, 1, 1, 0, 0, 0]
