@@ -93,8 +93,12 @@ class RouteAgent:
     def reading(self, turn: Turn) -> ChatReply:
         answer = {
             "routes": [{"route": slug(title), "score": score} for title, score in turn.scores.items()],
-            "data": [{"field": f"{slug(turn.route)}.{name}", "value": value} for name, value in turn.values.items()],
+            "data": [
+                {"field": f"{slug(turn.route)}.{name}", "words": turn.message, "value": value}
+                for name, value in turn.values.items()
+            ],
             "forget": [],
+            "answered": True,
             "conditions": [f"c{number}" for number in TRUE_CONDITIONS],
         }
         return ChatReply(text=json.dumps(answer))

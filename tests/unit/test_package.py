@@ -46,10 +46,11 @@ MODULE_NAMES = {
         ErasureReport ExportReport
     """,
     "tellback.agent": """
-        AgentStructuredResponse BuiltInSection DomainRegistry EventKind EventSource InMemorySessions Limits
-        MemoryOptions PromptBuilder SessionStore Thresholds ToolUpdate adapt_event create_message_event
-        create_tool_event enter_route enter_state generate_route_id generate_state_id generate_tool_id
-        merge_extracted session_data_to_state session_state_to_data
+        AgentStructuredResponse BuiltInSection CurrentRoute CurrentState DomainRegistry EventKind EventSource
+        IdempotentReply InMemorySessions Limits MemoryOptions PausedRoute PendingCall PromptBuilder RouteProgress
+        RouteVisit SessionStore Thresholds ToolRun ToolUpdate adapt_event create_message_event create_tool_event
+        enter_route enter_state generate_route_id generate_state_id generate_tool_id merge_extracted
+        session_data_to_state session_state_to_data
     """,
     "tellback.chat": """
         OfflineModel ProviderRegistration XaiModel make_usage run_loop_stream_messages with_providers
@@ -75,7 +76,7 @@ MODULE_NAMES = {
     """,
     "tellback.sessions": """
         InMemoryAdapter MongoAdapter OpenSearchAdapter PersistenceAdapter PostgresAdapter RedisAdapter
-        SqlAlchemyAdapter SqliteAdapter
+        RepositoryAdapter SqlAlchemyAdapter SqliteAdapter
     """,
     "tellback.skills": """
         SkillResolver

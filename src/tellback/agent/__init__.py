@@ -55,7 +55,21 @@ from tellback.agent.sessions.persistence import (
     SessionWithState,
 )
 from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
-from tellback.agent.sessions.session import SessionState, create_session, enter_route, enter_state, merge_extracted
+from tellback.agent.sessions.session import (
+    CurrentRoute,
+    CurrentState,
+    IdempotentReply,
+    PausedRoute,
+    PendingCall,
+    RouteProgress,
+    RouteVisit,
+    SessionState,
+    ToolRun,
+    create_session,
+    enter_route,
+    enter_state,
+    merge_extracted,
+)
 from tellback.tools.context import ToolContext, ToolUpdate
 
 __all__ = [
@@ -67,6 +81,8 @@ __all__ = [
     "CannedResponse",
     "Capability",
     "CompositionMode",
+    "CurrentRoute",
+    "CurrentState",
     "DomainRegistry",
     "Event",
     "EventKind",
@@ -74,6 +90,7 @@ __all__ = [
     "GatherSchema",
     "Guideline",
     "GuidelineMatch",
+    "IdempotentReply",
     "InMemorySessions",
     "Interpretation",
     "Limits",
@@ -83,13 +100,17 @@ __all__ = [
     "MoveResult",
     "NewMessage",
     "NewSession",
+    "PausedRoute",
+    "PendingCall",
     "Persistence",
     "PromptBuilder",
     "RejectedValue",
     "Response",
     "Route",
     "RouteInfo",
+    "RouteProgress",
     "RouteRef",
+    "RouteVisit",
     "SessionState",
     "SessionStore",
     "SessionWithState",
@@ -102,6 +123,7 @@ __all__ = [
     "Thresholds",
     "ToolContext",
     "ToolEventData",
+    "ToolRun",
     "ToolUpdate",
     "Trace",
     "Transition",

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, NoReturn, Unpack
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tellback import validation
@@ -38,18 +40,73 @@ from tellback.agent.runtime.turn import MemoryOptions, MemorySource
 from tellback.agent.sessions.persistence import Persistence, SessionStore
 from tellback.agent.sessions.session import PausedRoute, SessionState
 from tellback.chat import ChatOptions, Model
+from tellback.chat.dispatch import as_reply
+from tellback.chat.model import Messages, ModelBase, ToolEntry
 from tellback.chat.options import ChatOptionsLike
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError
 from tellback.tools import Tool, as_tool
 from tellback.turns.request import resolve_options
+from tellback.types import ChatReply, ReplyDelta, reply_deltas
 from tellback.types.ids import slug, utc_now
 
 
+class CompletingModel(ModelBase):
+    """A model object that lacks a name or `stream`: its class's name is the model's name, and it streams whole replies.
+
+    >>> from tellback.types import user_message
+    >>> class Parrot:
+    ...     async def complete(self, messages, system=None, tools=None, **options):
+    ...         return ChatReply(f"You said: {messages[-1].content}")
+    >>> model = CompletingModel(Parrot())
+    >>> model.model, asyncio.run(model.complete([user_message("Hi")])).text
+    ('Parrot', 'You said: Hi')
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.model = str(getattr(source, "model", None) or type(source).__name__)
+        self.provider = str(getattr(source, "provider", None) or "custom")
+
+    async def complete(
+        self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
+    ) -> ChatReply:
+        found = self.source.complete(messages, system, tools, **options)
+        return as_reply(await found if inspect.isawaitable(found) else found)
+
+    async def stream(
+        self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
+    ) -> AsyncGenerator[ReplyDelta, None]:
+        if not hasattr(self.source, "stream"):
+            for delta in reply_deltas(await self.complete(messages, system, tools, **options)):
+                yield delta
+            return
+        async with aclosing(self.source.stream(messages, system, tools, **options)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    def __repr__(self) -> str:
+        return repr(self.source)
+
+
 def validate_model(name: str, value: Any) -> Any:
-    """Return the value if it is a model name, a model or None."""
-    if value is not None and (isinstance(value, type) or not (isinstance(value, str) or hasattr(value, "complete"))):
-        raise InvalidArgumentError(f"{name} must be a name or a model object, got {value!r:.80}.")
-    return value
+    """Return the value if it is a model name, a model or None; complete a model that has only `complete`."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, type) or not callable(getattr(value, "complete", None)):
+        problem = "which is a class: pass an object" if isinstance(value, type) else "which has no method complete"
+        raise InvalidArgumentError(f"{name} must be a name or a model object, got {value!r:.80}, {problem}.")
+    if callable(getattr(value, "stream", None)) and isinstance(getattr(value, "model", None), str):
+        return value
+    try:
+        inspect.signature(value.complete).bind((), None, (), output_schema=None)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"{name} cannot be called, its method complete has other parameters ({error}): write"
+            " async def complete(self, messages, system=None, tools=None, **options) -> ChatReply."
+        ) from error
+    except ValueError:  # its signature cannot be read
+        pass
+    return CompletingModel(value)
 
 
 def resolve_session_store(value: Any) -> Any:
@@ -79,8 +136,8 @@ def parse_composition_mode(value: Any) -> CompositionMode:
 class Agent:
     """An assistant that follows routes, gathers data, uses tools, and can have a memory.
 
-    - `model`, `options` (a `ChatOptions` or a mapping of its fields): the model and its settings. `understand_model`
-      may be a smaller one for interpreting messages.
+    - `model`, `options` (a `ChatOptions` or a mapping of its fields): the model and its settings. A model is a name or
+      an object with the method `complete` of `Model`. `understand_model` may be a smaller one that interprets messages.
     - `context`: a value, or a function that returns it for a session; tools and templates use it, and the model sees
       its plain values whose names do not begin with `_`.
     - `routes`, `terms`, `guidelines`, `capabilities`, `domains`, `tools`, `skills`, `rules`, `prohibitions`: its
@@ -133,7 +190,7 @@ class Agent:
         clock: Callable[[], datetime] = utc_now,
         time_zone: str | None = None,
     ) -> None:
-        self.name = validation.validate_text("an agent's name", name)
+        self._name = validation.validate_text("an agent's name", name)
         self.place = f"agent {name!r}"
         self.description = None if description is None else validation.validate_text("description", description)
         self.goal = None if goal is None else validation.validate_text("goal", goal)
@@ -176,12 +233,23 @@ class Agent:
             self.add_route(route)
         self._responder = Responder(self)
         if routes:
-            self.check()
+            self._validate_flow()
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Attributes set later are validated like constructor arguments.
         validate = _VALIDATORS.get(name)
         super().__setattr__(name, value if validate is None else validate(value, self))
+
+    @property
+    def name(self) -> str:
+        """The agent's name, which does not change: stored sessions are found by it."""
+        return self._name
+
+    @name.setter
+    def name(self, value: object) -> NoReturn:
+        raise AttributeError(
+            f"the name of {self.place} cannot be changed: create an Agent with the name {value!r:.80}."
+        )
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -216,13 +284,6 @@ class Agent:
                 route.place,
                 f"the id {route.id!r} is already used by {existing.title!r}: give one of them another id or title.",
             )
-        for name in route.domains or ():
-            if not self.domains.has(name):
-                known_domains = ", ".join(self.domains.names) or "none"
-                raise FlowError(
-                    route.place,
-                    f"the domain {name!r} is unknown. Known: {known_domains}. Add it first: agent.add_domain(...).",
-                )
         self._register_route(route)
         return route
 
@@ -246,7 +307,16 @@ class Agent:
         return self
 
     def add_domain(self, name: str, domain: Any) -> None:
-        """Add tools and functions under a name; routes can be restricted to named domains."""
+        """Add tools, functions and other values under a name; routes can be restricted to named domains.
+
+        A route may name a domain before it is added; it must exist at the first turn.
+
+        >>> agent = Agent("Wanda")
+        >>> route = agent.create_route(title="Refund", domains=["payment"])
+        >>> agent.add_domain("payment", {"currency": "EUR", "refund": lambda amount: f"{amount} paid back"})
+        >>> agent.domain.payment.currency, agent.domain.payment.refund(5)
+        ('EUR', '5 paid back')
+        """
         self.domains.register(name, domain)
 
     def domains_for_route(self, route_id: str) -> dict[str, dict[str, Any]]:
@@ -331,7 +401,8 @@ class Agent:
         self.route_keys[route.id] = route.key = key
 
     def check(self) -> None:
-        """Raise `FlowError` if a route is invalid, tools conflict, or strict mode lacks a fallback response."""
+        """Raise `FlowError` if a route is invalid or names an unknown domain, tools conflict, or strict mode lacks a
+        fallback response. The first turn calls it."""
         snapshot = (
             self._route_revisions(),
             self.composition_mode,
@@ -343,12 +414,26 @@ class Agent:
         )
         if self._last_validated == snapshot:
             return
+        self._validate_flow()
+        for route in self.routes_by_id.values():
+            self._validate_domains(route)
+        self._last_validated = snapshot
+
+    def _validate_flow(self) -> None:
         for route in self.routes_by_id.values():
             route.check()
         if self.composition_mode is CompositionMode.CANNED_STRICT:
             self._validate_strict_mode()
         self._validate_tools()
-        self._last_validated = snapshot
+
+    def _validate_domains(self, route: Route) -> None:
+        unknown = [name for name in route.domains or () if not self.domains.has(name)]
+        if unknown:
+            raise FlowError(
+                route.place,
+                f"the domain {unknown[0]!r} is unknown. Known: {', '.join(self.domains.names) or 'none'}. Add it with"
+                " agent.add_domain(...) before the first turn.",
+            )
 
     def _validate_strict_mode(self) -> None:
         unconditional = [each for each in self.canned_responses if each.condition is None]
@@ -461,6 +546,8 @@ class Agent:
 
     def _resolve_chat_options(self, source: ChatOptionsLike | None) -> ChatOptions:
         options = resolve_options(source, default_model=UNSET_MODEL)
+        if not isinstance(options.model, str):
+            options = replace(options, model=validate_model("options.model", options.model))
         for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
             if getattr(options, name) is not None:
                 raise ConfigurationError(f"an agent's options must not contain {name}: the agent sets it.")

@@ -12,6 +12,7 @@ from tellback.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tellback.sessions.adapter import PersistenceAdapter as PersistenceAdapter
+    from tellback.sessions.adapter import RepositoryAdapter as RepositoryAdapter
     from tellback.sessions.in_memory import InMemoryAdapter as InMemoryAdapter
     from tellback.sessions.mongo import MongoAdapter as MongoAdapter
     from tellback.sessions.opensearch import OpenSearchAdapter as OpenSearchAdapter
@@ -23,7 +24,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "tellback.sessions.adapter": "PersistenceAdapter",
+            "tellback.sessions.adapter": "PersistenceAdapter RepositoryAdapter",
             "tellback.sessions.in_memory": "InMemoryAdapter",
             "tellback.sessions.mongo": "MongoAdapter",
             "tellback.sessions.opensearch": "OpenSearchAdapter",

@@ -78,9 +78,55 @@ class MessageRepository(Protocol):
     ) -> list[MessageData]: ...
 
 
+class UpdatableSessionRepository(SessionRepository, Protocol):
+    """The sessions of an adapter without `save`: see `RepositoryAdapter`.
+
+    `update` stores all fields of a session that exists, and returns it, or None if it does not exist.
+
+    >>> class Sessions:  # a real repository has all methods
+    ...     def __init__(self) -> None:
+    ...         self.rows: dict[str, SessionData] = {}
+    ...     async def update(self, session: SessionData) -> SessionData | None:
+    ...         if session.id not in self.rows:
+    ...             return None
+    ...         self.rows[session.id] = session
+    ...         return session
+    """
+
+    async def update(self, session: SessionData) -> SessionData | None: ...
+
+
+class RepositoryAdapter(Protocol):
+    """The smallest adapter that `Persistence` accepts: two repositories.
+
+    `initialize`, `disconnect` and `purge_expired` are optional, with the meaning that they have in
+    `PersistenceAdapter`. `save` is optional, too: without it, a turn is saved by several calls of the repositories,
+    with weaker guarantees. `get` reads the stored version, `create` or `update` stores the session, `add` stores the
+    messages. If one of these calls fails, the earlier ones stay stored. If two processes save turns of one session at
+    the same time, both may pass the check of the version, and the later one replaces the other's session.
+
+    >>> from tellback.agent import Persistence
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> class MyAdapter:
+    ...     def __init__(self) -> None:
+    ...         self.session_repository = InMemoryAdapter().session_repository  # it has no `update`
+    ...         self.message_repository = InMemoryAdapter().message_repository
+    >>> Persistence(MyAdapter())
+    Traceback (most recent call last):
+        ...
+    tellback.errors.ConfigurationError: ... It lacks session_repository.update.
+    """
+
+    @property
+    def session_repository(self) -> UpdatableSessionRepository: ...
+
+    @property
+    def message_repository(self) -> MessageRepository: ...
+
+
 @runtime_checkable
 class PersistenceAdapter(Protocol):
-    """A database that stores sessions and their messages.
+    """A database that stores sessions and their messages. An adapter of your own may have less: `RepositoryAdapter`.
 
     - `initialize` creates missing tables and indexes, and runs migrations. It may be called twice, and by several
       processes at the same time.

@@ -1,7 +1,8 @@
 """`StorageAdapter`, the part of a session adapter that all databases share, and the lifetime of database clients.
 
 The adapter validates arguments, and passes them to a `SessionStorage`, which knows one database. Every adapter of this
-package is a `StorageAdapter`; third-party adapters only need to be a `PersistenceAdapter`.
+package is a `StorageAdapter`; third-party adapters only need to be a `PersistenceAdapter`, or a `RepositoryAdapter`, to
+which `complete_adapter` adds what is missing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from tellback.errors import ConfigurationError, StoreClosedError
-from tellback.sessions import validation
-from tellback.sessions.adapter import MessageRepository, SessionRepository
+from tellback.errors import ConfigurationError, SessionConflictError, StoreClosedError
+from tellback.sessions import records, validation
+from tellback.sessions.adapter import (
+    MessageRepository,
+    PersistenceAdapter,
+    RepositoryAdapter,
+    SessionRepository,
+    UpdatableSessionRepository,
+)
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
 
 C = TypeVar("C")
@@ -164,6 +171,127 @@ class _StorageRepository:
             validation.validate_position("before", before),
             validation.validate_position("after", after),
         )
+
+
+class RepositoryStorage:
+    """The storage of a `RepositoryAdapter`: it saves a turn with the calls of the repositories.
+
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> asyncio.run(RepositoryStorage(InMemoryAdapter()).get("web-42")) is None
+    True
+    """
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+
+    @property
+    def _sessions(self) -> UpdatableSessionRepository:
+        repository: UpdatableSessionRepository = self._adapter.session_repository
+        return repository
+
+    @property
+    def _messages(self) -> MessageRepository:
+        repository: MessageRepository = self._adapter.message_repository
+        return repository
+
+    async def initialize(self) -> None:
+        await self._call_if_present("initialize")
+
+    async def disconnect(self) -> None:
+        await self._call_if_present("disconnect")
+
+    async def purge_expired(self) -> int:
+        return await self._call_if_present("purge_expired") or 0
+
+    async def create(self, session: SessionData) -> SessionData:
+        records.encode_valid_session(session)  # raises unless it is JSON
+        return await self._sessions.create(session)
+
+    async def get(self, session_id: str) -> SessionData | None:
+        return await self._sessions.get(session_id)
+
+    async def find_active(self, user_id: str, agent_name: str | None) -> SessionData | None:
+        return await self._sessions.find_active(user_id, agent_name)
+
+    async def list_by_user(self, user_id: str, limit: int, before: SessionData | None) -> list[SessionData]:
+        return await self._sessions.list_by_user(user_id, limit=limit, before=before)
+
+    async def update_status(
+        self, session_id: str, status: SessionStatus, at: datetime, completed_at: datetime | None
+    ) -> SessionData | None:
+        return await self._sessions.update_status(session_id, status, at=at, completed_at=completed_at)
+
+    async def delete(self, session_id: str) -> bool:
+        return await self._sessions.delete(session_id)
+
+    async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
+        records.encode_valid_session(session)
+        for message in messages:
+            records.encode_message(message)
+        if hasattr(self._adapter, "save"):
+            saved: SessionData = await self._adapter.save(session, messages)
+            return saved
+        stored = await self._sessions.get(session.id)
+        merged = records.merge_turn(stored, session, ())
+        if stored is None:
+            merged = await self._sessions.create(merged)
+        elif await self._sessions.update(merged) is None:  # deleted meanwhile
+            raise SessionConflictError(session.id, session.version - 1, 0)
+        if not messages:
+            return merged
+        await self._messages.add(messages, at=session.updated_at)
+        return records.count_messages(merged, messages)
+
+    async def add(self, messages: Sequence[MessageData], at: datetime) -> list[MessageData]:
+        for message in messages:
+            records.encode_message(message)
+        return await self._messages.add(messages, at=at)
+
+    async def list_by_session(
+        self, session_id: str, limit: int, before: int | None, after: int | None
+    ) -> list[MessageData]:
+        return await self._messages.list_by_session(session_id, limit=limit, before=before, after=after)
+
+    async def _call_if_present(self, name: str) -> Any:
+        method = getattr(self._adapter, name, None)
+        return None if method is None else await method()
+
+
+_REPOSITORY_METHODS = {
+    "session_repository": ("create", "get", "find_active", "list_by_user", "update_status", "delete"),
+    "message_repository": ("add", "list_by_session"),
+}
+
+
+def complete_adapter(adapter: PersistenceAdapter | RepositoryAdapter) -> PersistenceAdapter:
+    """Return an adapter with all methods; those that it lacks are derived from its repositories.
+
+    Raise `ConfigurationError` if a repository or a method of it is missing.
+
+    >>> from tellback.sessions import InMemoryAdapter
+    >>> class SavingAdapter:  # with `save`, the session repository needs no `update`
+    ...     whole = InMemoryAdapter()
+    ...     session_repository, message_repository = whole.session_repository, whole.message_repository
+    ...     save = whole.save
+    >>> asyncio.run(complete_adapter(SavingAdapter()).purge_expired())
+    0
+    """
+    if isinstance(adapter, PersistenceAdapter) and not isinstance(adapter, type):
+        return adapter
+    missing: list[str] = []
+    for name, methods in _REPOSITORY_METHODS.items():
+        repository = getattr(adapter, name, None)
+        if name == "session_repository" and not hasattr(adapter, "save"):
+            methods = (*methods, "update")
+        lacking = [f"{name}.{method}" for method in methods if not callable(getattr(repository, method, None))]
+        missing += [name] if repository is None else lacking
+    if missing or isinstance(adapter, type):
+        hint = "" if missing == [*_REPOSITORY_METHODS] else f" It lacks {', '.join(missing)}."
+        raise ConfigurationError(
+            "adapter must have a session_repository and a message_repository, such as InMemoryAdapter(), got"
+            f" {adapter!r:.80}.{hint if missing else ' It is a class: pass an object.'}"
+        )
+    return StorageAdapter(RepositoryStorage(adapter))
 
 
 class ClientConnection(Generic[C]):

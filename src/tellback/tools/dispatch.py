@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
@@ -363,13 +363,18 @@ def _error_result(call: ToolCall, content: str) -> ToolResult:
 def _render_result(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, str):
         return ToolResult(call.id, value, False, call.name, None, value)
-    if isinstance(value, ToolUpdate):
-        host = current_tool_host()
-        if host is not None:
-            host.update(value)
-        value = value.value
-        if isinstance(value, str):
-            return ToolResult(call.id, value, False, call.name, None, value)
+    if not isinstance(value, ToolUpdate):
+        return _render_value(call, value)
+    result = _render_value(call, value.value)
+    host = current_tool_host()
+    if host is not None and not result.is_error:
+        host.update(value)
+    return result
+
+
+def _render_value(call: ToolCall, value: Any) -> ToolResult:
+    if isinstance(value, str):
+        return ToolResult(call.id, value, False, call.name, None, value)
     if isinstance(value, ToolResult):
         return replace(value, id=call.id, name=call.name)
     if isinstance(value, MessagePart):
@@ -377,10 +382,27 @@ def _render_result(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, MessagePart) for item in value):
         parts = tuple(value)
         return ToolResult(call.id, flatten_parts(parts), False, call.name, parts, value)
+    error = _find_error(value)
     try:
+        if error is not None:
+            return _error_result(call, str(error) if isinstance(error, str | Exception) else dump_json(error))
         content = dump_json(value)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as problem:
         return _error_result(
-            call, f"{call.name} returned a {type(value).__name__} that cannot be converted to JSON: {error}"
+            call, f"{call.name} returned a {type(value).__name__} that cannot be converted to JSON: {problem}"
         )
     return ToolResult(call.id, content, False, call.name, None, value)
+
+
+def _find_error(value: Any) -> Any:
+    """Return the error of a result such as `{"data": None, "error": "No seats left"}` or `{"error": ...}`, or None.
+
+    In other mappings, `error` may be an ordinary value.
+    """
+    if isinstance(value, Mapping):
+        found: Mapping[str, Any] = value
+    elif is_dataclass(value) and not isinstance(value, type):
+        found = {each.name: getattr(value, each.name) for each in fields(value)}
+    else:
+        return None
+    return (found.get("error") or None) if "data" in found or found.keys() == {"error"} else None

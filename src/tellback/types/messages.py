@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 from urllib.parse import unquote_to_bytes
 
-from tellback.types.jsontext import parse_arguments
+from tellback.types.jsontext import dump_json, parse_arguments
 
 PartKind = Literal["text", "image", "audio", "file", "tool-result"]
 Role = Literal["user", "assistant", "system", "tool"]
@@ -65,16 +65,34 @@ class ToolCall:
 class ToolResult:
     """The result of a tool call: `content` is the text for the model, `value` the function's return value.
 
+    A tool may return one to report a failure without an exception, or with parts. `data` then sets `value`, and
+    `content` as JSON; `error` sets `is_error`, and `content` too. Its id and name are those of the call.
+
     >>> ToolResult(id="call_1", content="3").is_error
     False
+    >>> failed = ToolResult(error="No seats left")
+    >>> failed.is_error, failed.content
+    (True, 'No seats left')
     """
 
-    id: str
-    content: str
+    id: str = ""
+    content: str = ""
     is_error: bool = False
     name: str = ""
     parts: tuple[MessagePart, ...] | None = None
     value: Any = field(default=None, compare=False, repr=False)
+    data: Any = field(default=None, compare=False, repr=False)
+    error: str | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.data is not None and self.value is None:
+            object.__setattr__(self, "value", self.data)
+        if self.error:
+            object.__setattr__(self, "is_error", True)
+            object.__setattr__(self, "content", self.content or self.error)
+        elif self.data is not None and not self.content:
+            text = self.data if isinstance(self.data, str) else dump_json(self.data)
+            object.__setattr__(self, "content", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,8 +560,6 @@ def reply_deltas(reply: ChatReply, chunks: Iterable[str] | None = None) -> Itera
     >>> [type(d).__name__ for d in reply_deltas(ChatReply(text="Hi"))]
     ['TextDelta', 'StreamStop']
     """
-    from tellback.types.jsontext import dump_json
-
     if reply.thinking:
         yield ThinkingDelta(reply.thinking)
     for chunk in (reply.text,) if chunks is None else chunks:

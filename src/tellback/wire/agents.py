@@ -37,7 +37,7 @@ MAX_SESSION_ID_LENGTH = 150
 
 HIDDEN_KEYS = frozenset(
     (
-        *("progress", "paused_routes", "waiting_routes", "completed_routes"),
+        *("progress", "paused_routes", "waiting_routes", "completed_routes", "last_route"),
         *("context", "idempotent_reply", "pending_calls", "owner"),
     )
 )

@@ -7,15 +7,20 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
 from hypothesis import given
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool
 
 from tellback.errors import (
     ConfigurationError,
+    SessionConflictError,
     StoreBusyError,
     StoreClosedError,
     StoreError,
@@ -54,7 +59,7 @@ def url(postgres_server: PostgresServer) -> str:
     return postgres_server.url()
 
 
-def adapters_of(url: str, schema: str | None = None) -> MakeAdapter:
+def adapters_of(url: Any, schema: str | None = None) -> MakeAdapter:
     return lambda prefix="one", **ttls: PostgresAdapter(
         url, schema=schema, tables={"sessions": f"{prefix}_sessions", "messages": f"{prefix}_messages"}, **ttls
     )
@@ -65,6 +70,47 @@ class TestPostgres(SessionAdapterConformance):
     @pytest.fixture
     def make_adapter(self, url: str, schema: str) -> MakeAdapter:
         return adapters_of(url, schema)
+
+
+OPENED = 8
+"""How many connections a test of the suite may need."""
+
+
+class PassedDatabase:
+    """Tests of adapters on connections or a pool that the application opened: `databases` yields them."""
+
+    @pytest.fixture
+    def make_adapter(self, databases: Iterator[Any], schema: str) -> MakeAdapter:
+        return lambda prefix="one", **ttls: adapters_of(next(databases), schema)(prefix, **ttls)
+
+
+@POSTGRES
+class TestAsyncpgConnection(PassedDatabase, SessionAdapterConformance):
+    @pytest.fixture
+    async def databases(self, url: str) -> AsyncIterator[Iterator[Any]]:
+        opened = [await asyncpg.connect(url) for _ in range(OPENED)]
+        yield iter(opened)
+        for each in opened:
+            await each.close()
+
+
+@POSTGRES
+class TestPsycopgConnection(PassedDatabase, SessionAdapterConformance):
+    @pytest.fixture
+    async def databases(self, url: str) -> AsyncIterator[Iterator[Any]]:
+        opened = [await psycopg.AsyncConnection.connect(url, row_factory=dict_row) for _ in range(OPENED)]
+        yield iter(opened)
+        for each in opened:
+            assert each.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            await each.close()
+
+
+@POSTGRES
+class TestPsycopgPool(PassedDatabase, SessionAdapterConformance):
+    @pytest.fixture
+    async def databases(self, url: str) -> AsyncIterator[Iterator[Any]]:
+        async with AsyncConnectionPool(url, min_size=0, max_size=4, open=False) as pool:
+            yield itertools.repeat(pool)
 
 
 @POSTGRES
@@ -191,6 +237,141 @@ async def test_a_passed_pool_is_used_and_stays_open(url: str, schema: str) -> No
     unopened = asyncpg.create_pool(url, min_size=0)
     with pytest.raises(ConfigurationError, match="not open"):
         await PostgresAdapter(unopened).initialize()
+
+
+@asynccontextmanager
+async def opened(kind: str, url: str) -> AsyncIterator[Any]:
+    """A connection of a driver, and functions that run SQL on it."""
+    if kind == "asyncpg":
+        connection = await asyncpg.connect(url)
+        yield connection, connection.execute, connection.fetchval
+        await connection.close()
+        return
+    async with await psycopg.AsyncConnection.connect(url, autocommit=kind == "psycopg autocommit") as other:
+
+        async def fetch(sql: str) -> Any:
+            row = await (await other.execute(sql)).fetchone()
+            return row and row[0]
+
+        yield other, other.execute, fetch
+
+
+KINDS = ["asyncpg", "psycopg", "psycopg autocommit"]
+
+
+@POSTGRES
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_passed_connection_is_used_and_stays_open(kind: str, url: str, schema: str) -> None:
+    async with opened(kind, url) as (connection, _, fetch):
+        adapter = PostgresAdapter(connection, schema=schema)
+        await adapter.initialize()
+        data = {"to": "Rome", "n": [1, 1.0]}
+        saved = await adapter.save(make_session(version=1, collected_data=data), [make_message("Hi", event={"a": "b"})])
+        assert saved.collected_data == data
+        await asyncio.gather(*(adapter.save(make_session(f"s{n}", version=1), []) for n in range(30)))
+        await adapter.disconnect()
+        with pytest.raises(StoreClosedError, match="initialize"):
+            await adapter.session_repository.get("web-42")
+        assert await fetch(f"SELECT count(*) FROM {schema}.agent_sessions") == 31
+    with pytest.raises(ConfigurationError, match="connection is closed"):
+        await adapter.initialize()
+
+
+@POSTGRES
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_save_becomes_part_of_a_transaction_of_the_application(kind: str, url: str, schema: str) -> None:
+    async with opened(kind, url) as (connection, execute, fetch):
+        adapter, other = PostgresAdapter(connection, schema=schema), PostgresAdapter(url, schema=schema)
+        await adapter.initialize()
+        await other.initialize()
+        for last in ("ROLLBACK", "COMMIT"):
+            await execute("BEGIN")
+            await execute(f"CREATE TABLE {schema}.orders (id TEXT)")
+            saved = await adapter.save(make_session(version=1), [make_message("Hi")])
+            with pytest.raises(SessionConflictError):
+                await adapter.save(make_session(version=1), [make_message("lost")])
+            assert await other.session_repository.get("web-42") is None
+            await execute(last)
+        assert await other.session_repository.get("web-42") == saved
+        assert contents(await other.message_repository.list_by_session("web-42")) == ["Hi"]
+        assert await fetch(f"SELECT count(*) FROM {schema}.orders") == 0
+        await other.disconnect()
+
+
+@POSTGRES
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_failed_transaction_of_the_application_is_reported_and_stays_its_own(
+    kind: str, url: str, schema: str
+) -> None:
+    async with opened(kind, url) as (connection, execute, fetch):
+        adapter = PostgresAdapter(connection, schema=schema)
+        await adapter.initialize()
+        await execute("BEGIN")
+        with pytest.raises((asyncpg.PostgresError, psycopg.Error)):
+            await execute("SELECT nothing")
+        with pytest.raises(StoreError, match="aborted"):
+            await adapter.session_repository.get("x")
+        with pytest.raises(StoreError, match="aborted"):
+            await adapter.save(make_session(version=1), [])
+        await execute("ROLLBACK")
+        assert await adapter.session_repository.get("x") is None
+        assert await fetch("SELECT 1") == 1
+
+
+@POSTGRES
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_lost_connection_of_the_application_is_reported(
+    kind: str, url: str, schema: str, postgres_server: PostgresServer
+) -> None:
+    async with opened(kind, url) as (connection, _, fetch):
+        adapter = PostgresAdapter(connection, schema=schema)
+        await adapter.initialize()
+        pid = await fetch("SELECT pg_backend_pid()")
+        if kind == "psycopg":
+            await connection.commit()
+        postgres_server.psql(f"SELECT pg_terminate_backend({pid}, 5000)")
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+                await adapter.save(make_session(version=1), [])
+
+
+@POSTGRES
+async def test_a_connection_that_a_psycopg_pool_lost_is_replaced(
+    url: str, schema: str, postgres_server: PostgresServer
+) -> None:
+    async with AsyncConnectionPool(url, min_size=1, max_size=1, open=False) as pool:
+        adapter = PostgresAdapter(pool, schema=schema)
+        await adapter.initialize()
+        async with pool.connection() as connection:
+            pid = connection.info.backend_pid
+        postgres_server.psql(f"SELECT pg_terminate_backend({pid}, 5000)")
+        saved = await adapter.save(make_session(version=1), [make_message("Hi")])
+        assert await adapter.session_repository.get("web-42") == saved
+        await adapter.disconnect()
+        async with pool.connection() as connection:
+            assert not connection.closed
+    with pytest.raises(ConfigurationError, match="pool is not open"):
+        await adapter.initialize()
+
+
+@POSTGRES
+async def test_waiting_too_long_for_a_psycopg_connection_raises_store_busy_error(
+    url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncConnectionPool(url, min_size=1, max_size=1, open=False) as pool:
+        adapter = PostgresAdapter(pool, schema=schema)
+        await adapter.initialize()
+        monkeypatch.setattr("tellback.sessions.sql.psycopg.ACQUIRE_SECONDS", 0.3)
+        async with pool.connection():
+            with pytest.raises(StoreBusyError, match="size of the pool"):
+                await adapter.session_repository.get("web-42")
+        assert await adapter.session_repository.get("web-42") is None
+
+
+@POSTGRES
+def test_a_synchronous_connection_is_rejected_without_showing_the_password(url: str) -> None:
+    with psycopg.connect(url) as connection, pytest.raises(ConfigurationError, match="It is not asynchronous"):
+        PostgresAdapter(connection)
 
 
 @POSTGRES

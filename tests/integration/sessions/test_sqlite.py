@@ -8,16 +8,20 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import pytest
 from hypothesis import given
 
 from tellback.errors import (
     ConfigurationError,
+    SessionConflictError,
     StoreBusyError,
+    StoreClosedError,
     StoreCorruptError,
     StoreError,
     StoreReadOnlyError,
@@ -90,6 +94,116 @@ class TestInMemory(SessionAdapterConformance):
         await adapter.initialize()
         assert await adapter.session_repository.get("web-42") is None  # the data was lost with the connection
         await adapter.disconnect()
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Callable[[], sqlite3.Connection]]:
+    """A function that opens connections of the application; they are closed after the test."""
+    opened: list[sqlite3.Connection] = []
+
+    def open_one() -> sqlite3.Connection:
+        opened.append(sqlite3.connect(tmp_path / "sessions.db"))
+        return opened[-1]
+
+    yield open_one
+    for connection in opened:
+        connection.close()
+
+
+@SQLITE
+class TestConnection(SessionAdapterConformance):
+    @pytest.fixture
+    def make_adapter(self, connect: Callable[[], sqlite3.Connection]) -> MakeAdapter:
+        return lambda prefix="one", **ttls: SqliteAdapter(
+            connect(), tables={"sessions": f"{prefix}_sessions", "messages": f"{prefix}_messages"}, **ttls
+        )
+
+
+@SQLITE
+async def test_a_passed_connection_is_used_and_stays_open(connect: Callable[[], sqlite3.Connection]) -> None:
+    connection = connect()
+    connection.row_factory = lambda cursor, row: {"row": row}
+    connection.execute("CREATE TABLE orders (id TEXT)")
+    connection.commit()
+    adapter = SqliteAdapter(connection, field_mappings={"sessions": {"user_id": "customer"}})
+    await adapter.initialize()
+    saved = await adapter.save(make_session(version=1), [make_message("Hi")])
+    assert not connection.in_transaction
+    await adapter.disconnect()
+    with pytest.raises(StoreClosedError, match="initialize"):
+        await adapter.session_repository.get("web-42")
+    assert connection.execute("SELECT customer FROM agent_sessions").fetchall() == [{"row": ("maya",)}]
+    await adapter.initialize()
+    assert await adapter.session_repository.get("web-42") == saved
+    connection.close()
+    with pytest.raises(StoreClosedError, match="closed"):
+        await adapter.session_repository.get("web-42")
+
+
+@SQLITE
+async def test_a_save_becomes_part_of_a_transaction_of_the_application(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    connection, other = connect(), SqliteAdapter(connect())
+    adapter = SqliteAdapter(connection)
+    await adapter.initialize()
+    await other.initialize()
+    connection.execute("CREATE TABLE orders (id TEXT UNIQUE)")
+    connection.commit()
+    connection.execute("INSERT INTO orders VALUES ('A1')")
+    await adapter.save(make_session(version=1), [make_message("Hi")])
+    with pytest.raises(SessionConflictError):
+        await adapter.save(make_session(version=1), [make_message("lost")])
+    assert await other.session_repository.get("web-42") is None
+    connection.rollback()
+    assert await adapter.session_repository.get("web-42") is None
+    connection.execute("INSERT INTO orders VALUES ('A1')")
+    saved = await adapter.save(make_session(version=1), [make_message("Hi")])
+    connection.commit()
+    assert await other.session_repository.get("web-42") == saved
+    assert contents(await other.message_repository.list_by_session("web-42")) == ["Hi"]
+    assert connection.execute("SELECT * FROM orders").fetchall() == [("A1",)]
+
+
+@SQLITE
+async def test_a_failed_save_leaves_a_passed_connection_without_a_transaction(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    connection = connect()
+    connection.execute("PRAGMA busy_timeout = 50")
+    adapter = SqliteAdapter(connection)
+    await adapter.initialize()
+    connection.execute("CREATE TRIGGER refuse BEFORE INSERT ON agent_messages BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(StoreError, match="no"):
+        await adapter.save(make_session(version=1), [make_message("Hi")])
+    assert not connection.in_transaction
+    assert await adapter.session_repository.get("web-42") is None
+    other = connect()
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusyError, match="locked"):
+        await adapter.save(make_session(version=1), [])
+
+
+@SQLITE
+async def test_a_connection_of_another_thread_is_reported(connect: Callable[[], sqlite3.Connection]) -> None:
+    connection = await asyncio.to_thread(sqlite3.connect, ":memory:")
+    with pytest.raises(StoreError, match="thread"):
+        await SqliteAdapter(connection).initialize()
+
+
+@SQLITE
+async def test_a_connection_of_aiosqlite_is_rejected_with_what_to_pass() -> None:
+    async with aiosqlite.connect(":memory:") as connection:
+        with pytest.raises(ConfigurationError, match=r"pass the path, or sqlite3\.connect\(path\)"):
+            SqliteAdapter(connection)  # type: ignore[arg-type]
+
+
+@SQLITE
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="added in Python 3.12")
+async def test_a_connection_that_never_commits_by_itself_is_rejected() -> None:
+    connection = sqlite3.connect(":memory:", autocommit=False)  # type: ignore[call-overload,unused-ignore]
+    with closing(connection), pytest.raises(ConfigurationError, match="autocommit=False"):
+        await SqliteAdapter(connection).initialize()
 
 
 @SQLITE

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tellback import ChatReply, StreamStop, Tellback, TextDelta
 from tellback.agent import END_ROUTE, Agent, Route, Thresholds, create_session
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError, TellbackError
 from tellback.testing import ScriptedModel
@@ -40,7 +41,8 @@ from tests.unit.agent.travel_setup import make_travel_setup
         {"domains": "payment"},
         {"domains": ["payment"]},
         {"domains": {"payment": {}}},
-        {"domains": {"payment": {"fee": 5}}},
+        {"domains": {"payment": 5}},
+        {"domains": {"payment": {5: "fee"}}},
         {"routes": ["Book a flight"]},
         {"routes": Route("Book a flight")},
         {"canned_responses": "Hello!"},
@@ -85,7 +87,6 @@ def test_a_threshold_must_be_a_number_from_0_to_100(value: Any) -> None:
         ({"title": "Book", "colour": "red"}, "invalid arguments for a route"),
         ({"title": "Book", "conditions": "the user wants to fly"}, "conditions must be a list"),
         ({"title": "Book", "rules": "be kind"}, "rules must be a list"),
-        ({"title": "Book", "domains": ["payment"]}, "'payment' is unknown"),
         ({"title": "Book", "domains": "payment"}, "domains must be a list"),
         ({"title": "Book", "gather_schema": {"type": "array"}}, "gather_schema"),
         ({"title": "Book", "gather_schema": "Flight"}, "gather_schema"),
@@ -118,6 +119,27 @@ def test_errors_about_unknown_routes_list_the_known_ones() -> None:
         agent.domains_for_route("x")
     with pytest.raises(InvalidArgumentError, match="'Book a flight', 'Tell the weather'"):
         agent.domains_for_route_title("Fly to Mars")
+
+
+async def test_an_unknown_domain_of_a_route_is_rejected_before_the_first_turn() -> None:
+    agent = Agent("Wanda", domains={"shipping": {"rate": 5}}, model=(model := ScriptedModel([])))
+    agent.create_route(title="Pay", domains=["payment"]).initial_state.transition_to(chat_state="Take the money")
+    with pytest.raises(FlowError, match=r"Route 'Pay': the domain 'payment' is unknown. Known: shipping"):
+        agent.check()
+    with pytest.raises(FlowError, match="the domain 'payment' is unknown"):
+        await agent.respond("Hi")
+    assert model.requests == []
+
+
+@pytest.mark.parametrize("is_passed_to_the_agent", [True, False])
+def test_a_domain_may_be_added_after_the_route_that_names_it(is_passed_to_the_agent: bool) -> None:
+    route = Route("Pay", domains=["payment"])
+    agent = Agent("Wanda", routes=[route] if is_passed_to_the_agent else [])
+    if not is_passed_to_the_agent:
+        agent.add_route(route)
+    agent.add_domain("payment", {"refund": print})
+    agent.check()
+    assert agent.domains_for_route_title("Pay") == {"payment": {"refund": print}}
 
 
 def test_add_route_accepts_only_routes() -> None:
@@ -160,9 +182,90 @@ async def test_invalid_turn_arguments_raise_an_error_before_any_model_call(
     assert not setup.agent._responder._running_keys
 
 
+def test_the_name_of_an_agent_and_the_title_of_a_route_cannot_be_changed() -> None:
+    agent = Agent("Wanda")
+    route = agent.create_route(title="Book a flight")
+    with pytest.raises(AttributeError, match=r"the name of agent 'Wanda' cannot be changed: create an Agent with"):
+        agent.name = "Olga"
+    with pytest.raises(AttributeError, match=r"the title of route 'Book a flight' cannot be changed: create a Route"):
+        route.title = "Book a hotel"
+    assert (agent.name, route.title) == ("Wanda", "Book a flight")
+    assert agent.with_model("gpt-5").name == "Wanda"
+
+
 async def test_an_agent_without_a_model_raises_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match=r"agent 'Wanda' has no model: pass Agent\(model"):
         await Agent("Wanda").respond("Hi")
+
+
+class NoModel:
+    def generate(self) -> str:
+        return "Hello!"
+
+
+class OldModel:
+    async def complete(self, prompt: str) -> str:
+        return "Hello!"
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (NoModel(), "which has no method complete"),
+        (ScriptedModel, "which is a class: pass an object"),
+        (OldModel(), "its method complete has other parameters"),
+    ],
+)
+def test_an_object_that_is_no_model_is_rejected_with_what_is_missing(model: Any, problem: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=problem):
+        Agent("Wanda", model=model)
+    with pytest.raises(InvalidArgumentError, match=problem):
+        Agent("Wanda", understand_model=model)
+    with pytest.raises(InvalidArgumentError, match=problem):
+        Agent("Wanda").with_model(model)
+    with pytest.raises(TellbackError, match="model"):
+        Agent("Wanda", options={"model": model})
+
+
+class MinimalModel:
+    """A model with nothing but `complete`."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def complete(self, messages: Any, system: Any = None, tools: Any = None, **options: Any) -> ChatReply:
+        self.calls.append((messages, system, tools, options))
+        if "output_schema" in options:
+            return ChatReply('{"routes": {}, "data": {}}')
+        return ChatReply("Hello!")
+
+
+@pytest.mark.parametrize("field", ["model", "options"])
+async def test_a_model_with_only_complete_answers_and_streams(field: str) -> None:
+    model = MinimalModel()
+    agent = Agent("Wanda", **({"model": model} if field == "model" else {"options": {"model": model}}))
+    assert (await agent.respond("Hi")).message == "Hello!"
+    deltas = [chunk.delta async for chunk in agent.respond_stream("Hi")]
+    assert "".join(deltas) == "Hello!"
+    assert len(model.calls) == 2
+    async with Tellback(":memory:", worker=False) as tb:
+        remembering = Agent("Wanda", model=model, memory=tb.user("maya"))  # type: ignore[arg-type]
+        response = await remembering.respond("Hi")
+        assert response.message == "Hello!"
+        [*_, reply] = await tb.user("maya").conversations.messages(response.conversation_id or "")
+        assert reply.model == "MinimalModel"
+
+
+async def test_a_model_without_a_name_streams_its_own_deltas() -> None:
+    class NamelessModel(MinimalModel):
+        async def stream(self, messages: Any, system: Any = None, tools: Any = None, **options: Any) -> Any:
+            yield TextDelta("Hel")
+            yield TextDelta("lo!")
+            yield StreamStop("end_turn")
+
+    agent = Agent("Wanda", model=NamelessModel())  # type: ignore[arg-type]
+    chunks = [chunk async for chunk in agent.respond_stream("Hi")]
+    assert [chunk.delta for chunk in chunks if chunk.delta] == ["Hel", "lo!"]
 
 
 async def test_an_unknown_model_name_is_reported() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from tellback.agent import END_ROUTE, Agent, Thresholds
-from tellback.testing import says, understands
+from tellback.agent import END_ROUTE, Agent, Route, Thresholds
+from tellback.testing import FlowModel, says, understands
 from tests.unit.agent.travel_setup import make_travel_setup, reply_prompt, respond
 
 FLIGHT: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
@@ -136,3 +137,81 @@ async def test_a_state_without_an_answer_speaks_again(history: Any) -> None:
     second = await respond(agent, history, first.session, says("Still there?"))
     assert second.state is not None
     assert second.state.description == "Greet"
+
+
+TRIP_FIELDS = {
+    "type": "object",
+    "properties": {
+        "destination": {"type": "string"},
+        "departureDate": {"type": "string"},
+        "passengers": {"type": "number", "minimum": 1, "maximum": 9},
+    },
+    "required": ["destination", "departureDate", "passengers"],
+}
+"""The example of a route in the documentation of @falai/agent: step by step, and as a chain from the same state."""
+
+
+def add_steps(route: Route) -> None:
+    ask_destination = route.initial_state.transition_to(
+        chat_state="Ask where they want to fly",
+        gather=["destination"],
+        skip_if=lambda extracted: bool(extracted.get("destination")),
+    )
+    ask_dates = ask_destination.transition_to(
+        chat_state="Ask about travel dates",
+        gather=["departureDate"],
+        skip_if=lambda extracted: bool(extracted.get("departureDate")),
+        required_data=["destination"],
+    )
+    ask_passengers = ask_dates.transition_to(
+        chat_state="How many passengers?",
+        gather=["passengers"],
+        skip_if=lambda extracted: bool(extracted.get("passengers")),
+    )
+    assert ask_passengers.route_id == route.id
+
+
+def add_chain(route: Route) -> None:
+    (
+        route.initial_state.transition_to(
+            chat_state="Extract travel details", gather=["destination", "departureDate", "passengers"]
+        )
+        .transition_to(chat_state="Present available flights")
+        .transition_to(state=END_ROUTE)
+    )
+
+
+def make_mixed_agent(*parts: Callable[[Route], None]) -> Agent:
+    reads = {"destination": r"to ([A-Z]\w+)", "departureDate": r"on (\w+)", "passengers": r"(\d) of us"}
+    agent = Agent("Wanda", model=FlowModel(reads=reads))
+    route = agent.create_route(title="Book Flight", gather_schema=TRIP_FIELDS)
+    for add in parts:
+        add(route)
+    agent.check()
+    return agent
+
+
+async def test_a_route_may_mix_steps_and_a_chain_from_the_same_state() -> None:
+    agent = make_mixed_agent(add_steps, add_chain)
+    session, spoken = None, []
+    for message in ("I want to book", "to Paris", "on Monday"):
+        response = await agent.respond(message, session)
+        session = response.session
+        spoken.append(response.state.description if response.state else None)
+    assert spoken == ["Ask where they want to fly", "Ask about travel dates", "How many passengers?"]
+    response = await agent.respond("3 of us", session)
+    assert response.session.extracted == {"destination": "Paris", "departureDate": "Monday", "passengers": 3}
+    assert response.state is not None
+    assert response.state.description == "Present available flights"
+
+
+@pytest.mark.parametrize("parts", [(add_steps, add_chain), (add_chain, add_steps)], ids=["steps first", "chain first"])
+async def test_a_message_with_several_values_follows_the_chain(parts: Sequence[Callable[[Route], None]]) -> None:
+    agent = make_mixed_agent(*parts)
+    session, spoken = None, []
+    for message in ("Book a flight to Paris on Monday", "3 of us", "thanks"):
+        response = await agent.respond(message, session)
+        session = response.session
+        spoken.append(response.state.description if response.state else None)
+    assert spoken == ["Extract travel details", "Present available flights", None]
+    assert response.completed

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tellback import ToolResult
 from tellback.agent import Agent, InMemorySessions, SessionState, ToolContext, ToolUpdate, create_session, define_tool
 from tellback.testing import says, understands
 from tests.unit.agent.order_shop import ORDER, build_order_agent, build_order_finder
@@ -249,6 +250,30 @@ async def test_a_failure_can_have_its_own_transition() -> None:
     response = await respond(agent, "A1", None, understands(order="A1"), says("Shall we call you?"))
     assert response.state is not None
     assert response.state.description == "Offer a call back"
+
+
+@pytest.mark.parametrize("failure", [ToolResult(error="lost"), {"data": None, "error": "lost"}], ids=["class", "dict"])
+async def test_an_error_that_a_tool_returns_is_a_failure(failure: Any) -> None:
+    agent = Agent("Shop")
+    route = agent.create_route(title="Order", gather_schema=ORDER)
+    find = route.initial_state.transition_to(chat_state="Ask", gather=["order"]).transition_to(
+        tool_state=build_order_finder([], failure), save_as="note"
+    )
+    find.transition_to(chat_state="Tell the outcome")
+    find.transition_to(chat_state="Offer a call back", on_error=True)
+    response = await respond(agent, "A1", None, understands(order="A1"), says("Shall we call you?"))
+    assert response.state is not None
+    assert response.state.description == "Offer a call back"
+    assert [(call.content, call.is_error) for call in response.tool_calls] == [("lost", True)]
+    assert response.session.extracted == {"order": "A1"}
+    [run] = response.session.progress.runs.values()
+    assert run.error == "lost"
+
+
+async def test_the_data_of_a_returned_tool_result_is_saved() -> None:
+    agent, _ = build_order_agent(build_order_finder([], ToolResult(data=42)), save_as="total")
+    response = await respond(agent, "A1", None, understands(order="A1"), says("42"))
+    assert response.session.extracted == {"order": "A1", "total": 42}
 
 
 async def test_a_correction_does_not_rerun_a_tool_with_repeat_false() -> None:

@@ -47,6 +47,21 @@ async def test_a_tool_called_by_the_model_updates_data_and_context() -> None:
     assert [call.name for call in response.tool_calls] == ["find", "weigh", "look"]
 
 
+async def test_an_error_that_a_tool_returns_to_the_model_is_a_failure_without_updates() -> None:
+    def weigh(order: str) -> ToolUpdate:
+        """Weigh an order."""
+        return ToolUpdate({"data": None, "error": "the scale is broken"}, data={"total": 99})
+
+    agent, _ = build_order_agent(build_order_finder([]), agent=Agent("Shop", tools=[weigh]))
+    script = (understands(order="A1"), calls("weigh", order="A1"), says("It cannot be weighed"))
+    response = await respond(agent, "A1", None, *script)
+    assert [(call.name, call.content, call.is_error) for call in response.tool_calls[1:]] == [
+        ("weigh", "the scale is broken", True)
+    ]
+    assert model_requests(agent)[-1].messages[-1].is_error
+    assert response.session.extracted == {"order": "A1"}
+
+
 async def test_an_update_that_does_not_fit_is_reported_as_a_problem() -> None:
     def weigh(order: str) -> ToolUpdate:
         """Weigh an order."""

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from tellback import ConfigurationError, Tool, ToolCall, ToolResult, image_part, tool
 from tellback.errors import ToolSchemaError
 from tellback.tools import as_tool, dispatch, dispatch_all, tools_by_name
-from tellback.tools.context import current_call
+from tellback.tools.context import ToolUpdate, current_call
 
 
 class Seat(enum.Enum):
@@ -293,6 +293,68 @@ async def test_a_tool_may_return_message_parts_or_a_tool_result() -> None:
     result = await run_tool(show)
     assert (result.parts, result.content) == ((picture,), "[image: a.png]")
     assert await run_tool(refuse) == ToolResult("c1", "Not now.", is_error=True, name="refuse")
+
+
+@dataclasses.dataclass
+class Outcome:
+    data: Any = None
+    error: str | None = None
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        ToolResult(error="No seats left"),
+        {"data": None, "error": "No seats left"},
+        {"data": ["TP1"], "error": "No seats left", "meta": {}},
+        {"error": "No seats left"},
+        {"error": ValueError("No seats left")},
+        Outcome(error="No seats left"),
+        ToolUpdate({"error": "No seats left"}),
+    ],
+    ids=str,
+)
+async def test_a_returned_error_is_an_error_result(returned: Any) -> None:
+    async def search() -> Any:
+        return returned
+
+    assert await run_tool(search) == ToolResult("c1", "No seats left", is_error=True, name="search")
+
+
+async def test_a_returned_error_that_is_no_text_is_shown_as_json() -> None:
+    async def search() -> Any:
+        return {"data": None, "error": {"code": 409}}
+
+    result = await run_tool(search)
+    assert (result.is_error, result.content) == (True, '{"code":409}')
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        {"data": ["TP1"]},
+        {"data": ["TP1"], "error": None},
+        {"error": ""},
+        {"error": "0.3%", "mean": 5},
+        Outcome(["TP1"]),
+    ],
+    ids=str,
+)
+async def test_other_results_with_data_or_error_are_ordinary_values(returned: Any) -> None:
+    async def measure() -> Any:
+        return returned
+
+    result = await run_tool(measure)
+    assert (result.is_error, result.value) == (False, returned)
+
+
+async def test_a_returned_tool_result_with_data_has_this_value() -> None:
+    async def search() -> Any:
+        return ToolResult(data=["TP1"])
+
+    result = await run_tool(search)
+    assert (result.is_error, result.value, result.content) == (False, ["TP1"], '["TP1"]')
+    assert (ToolResult(data="TP1").content, ToolResult(data="TP1", content="one").content) == ("TP1", "one")
 
 
 async def test_a_value_that_is_not_json_is_an_error_result() -> None:

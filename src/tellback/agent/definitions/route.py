@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, NoReturn, TypedDict, Unpack
 
 from tellback.agent.definitions.canned_responses import parse_canned_responses
 from tellback.agent.definitions.diagram import describe_route, route_to_mermaid
@@ -79,7 +79,7 @@ class Route:
     ) -> None:
         if not isinstance(title, str) or not title.strip():
             raise FlowError("a route", f"title must be a non-empty string, got {title!r:.80}.")
-        self.title = title
+        self._title = title
         self.id = generate_route_id(title) if id is None else _validate_id(id, self.place)
         self.description = description
         self.conditions = _validate_texts(conditions, self.place, "conditions")
@@ -104,6 +104,17 @@ class Route:
         self._states[self.initial_state.id] = self.initial_state
 
     @property
+    def title(self) -> str:
+        """The route's title, which does not change: its id and its name in prompts are made from it."""
+        return self._title
+
+    @title.setter
+    def title(self, value: object) -> NoReturn:
+        raise AttributeError(
+            f"the title of {self.place} cannot be changed: create a Route with the title {value!r:.80}."
+        )
+
+    @property
     def place(self) -> str:
         """The route's name in error messages."""
         return f"route {self.title!r}"
@@ -120,11 +131,8 @@ class Route:
 
     @property
     def has_actions(self) -> bool:
-        """Whether a state runs a tool that must not repeat by itself, or that needs approval."""
-        return any(
-            state.tool is not None and (not state.repeat or state.tool.requires_approval)
-            for state in self._states.values()
-        )
+        """Whether a state of the route is an action."""
+        return any(state.is_action for state in self._states.values())
 
     def state(self, id: str) -> State | None:
         """Return the state with this id, or None."""
@@ -292,7 +300,7 @@ def _is_always_taken(transition: Transition) -> bool:
     target = transition.target
     if transition.condition is not None or _target_requires_data(transition):
         return False
-    return not isinstance(target, State) or target.kind != "chat" or not _can_be_skipped(target)
+    return not isinstance(target, State) or not (target.skip_if is not None or target.gather)
 
 
 def _validate_no_silent_cycle(state: State) -> None:

@@ -329,6 +329,11 @@ class State:
         self.route.revision += 1
         return self
 
+    @property
+    def is_action(self) -> bool:
+        """Whether it runs a tool that must not repeat by itself, or that needs approval."""
+        return self.tool is not None and (not self.repeat or self.tool.requires_approval)
+
     def next_states(self) -> Iterator[State]:
         """Yield the states that the transitions of this state lead to."""
         for transition in self.transitions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,8 @@ from tellback.tools import Tool
 from tellback.tools.context import ToolContext, current_tool_host
 
 _CONTEXT_NAMES = frozenset(("ctx", "context", "tool_context", "_", "_ctx", "_context"))
+_PLAIN_TYPES = (str, bytes, int, float, complex, list, tuple, set, frozenset, type(None))
+"""Types whose attributes are not the members of a domain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,19 +125,20 @@ def _is_context(parameter: inspect.Parameter) -> bool:
 class DomainRegistry:
     """The domains of an agent, by name.
 
-    A domain is a mapping of names to functions and tools, or an object whose public methods are used. The model can
-    call tools; plain functions are for your own code.
+    A domain is a mapping of names to values, an object or a module: services, settings, functions and tools for your
+    own code and for tools, which read them from `ToolContext.domains`. The model can call only the tools in it. Of an
+    object, a domain has the public attributes and methods with their current values, but no properties.
 
     >>> domains = DomainRegistry()
-    >>> domains.register("payment", {"process_payment": lambda amount: f"paid {amount}"})
-    >>> domains.namespace.payment.process_payment(5)
-    'paid 5'
+    >>> domains.register("payment", {"process_payment": lambda amount: f"paid {amount}", "fee": 2})
+    >>> domains.namespace.payment.process_payment(5), domains.namespace.payment.fee
+    ('paid 5', 2)
     >>> domains.names
     ('payment',)
     """
 
     def __init__(self) -> None:
-        self._domains: dict[str, dict[str, Any]] = {}
+        self._domains: dict[str, Any] = {}
 
     def __copy__(self) -> DomainRegistry:
         copied = DomainRegistry()
@@ -147,7 +151,7 @@ class DomainRegistry:
         >>> DomainRegistry().register("empty", {})
         Traceback (most recent call last):
             ...
-        tellback.errors.FlowError: Domain 'empty': it contains nothing callable. ...
+        tellback.errors.FlowError: Domain 'empty': it contains nothing. ...
         """
         if not isinstance(name, str) or not name.strip():
             raise FlowError("a domain", f"name must be a non-empty string, got {name!r:.80}.")
@@ -155,16 +159,15 @@ class DomainRegistry:
             raise FlowError(
                 _domain_place(name), "a domain with this name exists. Choose another name, or merge the two."
             )
-        self._domains[name] = _collect_members(name, domain)
+        self._domains[name] = _validate_domain(name, domain)
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """Return the functions and tools of a domain, or None if it does not exist.
+        """Return the members of a domain, or None if it does not exist.
 
         >>> DomainRegistry().get("payment") is None
         True
         """
-        found = self._domains.get(name)
-        return None if found is None else dict(found)
+        return _members(self._domains[name]) if name in self._domains else None
 
     def has(self, name: str) -> bool:
         """Whether a domain with this name exists.
@@ -199,7 +202,7 @@ class DomainRegistry:
                 raise FlowError(
                     _domain_place(name), f"this domain does not exist. Known domains: {_join_names(self._domains)}."
                 )
-        return {name: dict(self._domains[name]) for name in selected}
+        return {name: _members(self._domains[name]) for name in selected}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -212,7 +215,7 @@ class DomainRegistry:
         return DomainNamespace(self._domains, "domain")
 
     def tools(self, names: Iterable[str] | None = None) -> list[Tool]:
-        """Return the tools of these domains, or of all. Plain functions are not included.
+        """Return the tools of these domains, or of all. Plain functions and other values are not included.
 
         >>> from tellback.tools import tool
         >>> @tool
@@ -258,7 +261,7 @@ class DomainNamespace:
         if name not in self._members:
             raise KeyError(self._unknown_name_message(name))
         found = self._members[name]
-        return DomainNamespace(found, "function") if self._kind == "domain" else found
+        return DomainNamespace(_members(found), "member") if self._kind == "domain" else found
 
     def _unknown_name_message(self, name: str) -> str:
         return f"Unknown {self._kind} {name!r}. Known: {_join_names(self._members)}."
@@ -270,32 +273,37 @@ class DomainNamespace:
         return f"<{self._kind}s: {_join_names(self._members)}>"
 
 
-def _collect_members(name: str, domain: Any) -> dict[str, Any]:
+def _validate_domain(name: str, domain: Any) -> Any:
+    """Return the domain; a mapping is copied."""
     if isinstance(domain, Mapping):
-        members = dict(domain)
-        for key, member in members.items():
-            if not isinstance(key, str) or not callable(member):
-                raise FlowError(
-                    _domain_place(name), f"it must map names to functions, got {key!r:.80}: {member!r:.80}."
-                )
-    else:
-        members = dict(_public_callables(domain))
-    if not members:
-        raise FlowError(_domain_place(name), "it contains nothing callable. Register a mapping of names to functions.")
-    return members
+        for key, member in domain.items():
+            if not isinstance(key, str) or not key:
+                raise FlowError(_domain_place(name), f"it must map names to values, got {key!r:.80}: {member!r:.80}.")
+        domain = dict(domain)
+    elif isinstance(domain, _PLAIN_TYPES):
+        raise FlowError(
+            _domain_place(name), f"it must be a mapping of names to values, an object or a module, got {domain!r:.80}."
+        )
+    if not _members(domain):
+        raise FlowError(_domain_place(name), "it contains nothing. Register a mapping of names to values.")
+    return domain
 
 
-def _public_callables(domain: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the public functions of an object. Properties are not read, because that runs code."""
+def _members(domain: Any) -> dict[str, Any]:
+    return dict(domain) if isinstance(domain, Mapping) else dict(_public_attributes(domain))
+
+
+def _public_attributes(domain: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the public attributes of an object. Properties are not read, because that runs code."""
     for name in dir(domain):
-        if name.startswith("_") or isinstance(inspect.getattr_static(domain, name, None), property):
+        if name.startswith("_") or isinstance(inspect.getattr_static(domain, name, None), property | cached_property):
             continue
-        member = getattr(domain, name, None)
-        if not callable(member) or inspect.isclass(member):
+        try:
+            member = getattr(domain, name)
+        except AttributeError:  # a slot without a value
             continue
-        if isinstance(domain, ModuleType) and not _is_exported(domain, name, member):
-            continue
-        yield name, member
+        if not isinstance(domain, ModuleType) or _is_exported(domain, name, member):
+            yield name, member
 
 
 def _is_exported(module: ModuleType, name: str, member: Any) -> bool:
@@ -304,6 +312,8 @@ def _is_exported(module: ModuleType, name: str, member: Any) -> bool:
     if exported is not None:
         return name in exported
     function = member.fn if isinstance(member, Tool) else member
+    if not callable(function):
+        return not isinstance(function, ModuleType)
     return getattr(function, "__module__", None) == module.__name__
 
 

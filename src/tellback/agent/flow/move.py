@@ -11,11 +11,9 @@ from tellback.agent.definitions.route import Route
 from tellback.agent.flow.interpretation import (
     Interpretation,
     RejectedValue,
-    change_condition,
     drop_condition,
     resolve_contradictions,
     retry_condition,
-    states_fresh_values,
 )
 from tellback.agent.flow.route_choice import (
     DEFAULT_THRESHOLDS,
@@ -24,9 +22,11 @@ from tellback.agent.flow.route_choice import (
     choose_route,
     find_current_route,
     find_queued_routes,
+    wants_change,
 )
-from tellback.agent.flow.route_data import merge_values
+from tellback.agent.flow.route_data import collect_done_actions, merge_values, undo_tool_data
 from tellback.agent.flow.walk import (
+    MAX_EARLIER_RUNS,
     MoveGenerator,
     MoveResult,
     RouteWalk,
@@ -171,7 +171,23 @@ def _enter_chosen_route(
         return session, completed
     if choice.reopens:
         return reopen_route(session, route.id, route.title, at=now), completed
+    session = _revive(route, session)
     return enter_route(session, route.id, route.title, initial_data=route.initial_data, at=now), completed
+
+
+def _revive(route: Route, session: SessionState) -> SessionState:
+    """Let a dropped route begin again, in a new pass with the values that the user has stated.
+
+    What was done before the user dropped the route stays done, and does not count for the new pass.
+    """
+    dropped = session.paused_routes.get(route.id)
+    if dropped is None or not dropped.dropped:
+        return session
+    progress = dropped.progress
+    earlier_runs = (*progress.earlier_runs, *collect_done_actions(route.states, progress))[-MAX_EARLIER_RUNS:]
+    data = undo_tool_data(route, progress.runs.values(), dropped.extracted, {})
+    revived = PausedRoute(data, None, RouteProgress(forgotten=progress.forgotten, earlier_runs=earlier_runs))
+    return replace(session, paused_routes={**session.paused_routes, route.id: revived})
 
 
 def is_at_its_end(route: Route, session: SessionState) -> bool:
@@ -201,11 +217,12 @@ def _apply_to_other_routes(
     Values of routes that are not in progress are returned as rejected.
     """
     for route in reversed(queued):
+        session = _revive(route, session)
         unfinished = session.paused_routes.get(route.id)
-        if unfinished is None and route.id in session.completed_routes and _changes(route, session, interpretation):
-            unfinished = replace(session.completed_routes[route.id])
+        if unfinished is None and wants_change(route, session, interpretation):
+            unfinished = session.completed_routes[route.id]
         fresh = PausedRoute(copy.deepcopy(route.initial_data), None, RouteProgress())
-        session = wait_for_route(session, route.id, replace(unfinished or fresh, dropped=False))
+        session = wait_for_route(session, route.id, unfinished or fresh)
     rejected: list[RejectedValue] = []
     paused_routes, completed_routes = dict(session.paused_routes), dict(session.completed_routes)
     for id in dict.fromkeys((*interpretation.data, *interpretation.forgotten)):
@@ -228,9 +245,3 @@ def _apply_to_other_routes(
             group[id] = replace(paused, extracted=extracted, changed=changed, pending_calls=pending_calls)
     session = replace(session, paused_routes=paused_routes, completed_routes=completed_routes)
     return session, tuple(rejected)
-
-
-def _changes(route: Route, session: SessionState, interpretation: Interpretation) -> bool:
-    if change_condition(route) in interpretation.true_conditions:
-        return True
-    return states_fresh_values(session, route.id, interpretation)

@@ -69,8 +69,15 @@ def choose_route(
     completed = None if route is None else session.completed_routes.get(route.id)
     if route is None or completed is None:
         return RouteChoice(route, why, current)
-    wants_change = bool(completed.changed) or change_condition(route) in interpretation.true_conditions
-    return RouteChoice(route, why, current, reopens=wants_change)
+    return RouteChoice(route, why, current, reopens=wants_change(route, session, interpretation))
+
+
+def wants_change(route: Route, session: SessionState, interpretation: Interpretation) -> bool:
+    """Whether the user wants to change what a completed route did, rather than to do it once more."""
+    completed = session.completed_routes.get(route.id)
+    if completed is None:
+        return False
+    return bool(completed.changed) or change_condition(route) in interpretation.true_conditions
 
 
 def _choose_by_score(

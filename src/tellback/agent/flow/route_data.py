@@ -9,7 +9,7 @@ from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.interpretation import Interpretation, RejectedValue
-from tellback.agent.sessions.session import ToolRun
+from tellback.agent.sessions.session import RouteProgress, ToolRun
 
 
 def merge_values(
@@ -91,6 +91,13 @@ def apply_approved_arguments(
     return result
 
 
+def collect_done_actions(states: Iterable[State], progress: RouteProgress) -> list[ToolRun]:
+    """Return the runs of the actions among these states that were done in this pass."""
+    actions = [state.id for state in states if state.is_action]
+    replaced = [run for id in actions for run in progress.replaced_runs.get(id, ())]
+    return [*replaced, *(progress.runs[id] for id in actions if id in progress.runs and not progress.runs[id].error)]
+
+
 def list_pass_fields(route: Route, states: Iterable[State]) -> set[str]:
     """Return the fields whose values belong to one pass through these states: those that the states gather, and the
     results of their tools.
@@ -101,12 +108,13 @@ def list_pass_fields(route: Route, states: Iterable[State]) -> set[str]:
     names: set[str] = set()
     for state in states:
         names |= set(state.gather)
-        if state.save_as is not None and state.save_as not in _read_fields(state):
+        if state.save_as is not None and state.save_as not in read_fields(state):
             names.add(state.save_as)
     return {name for name in names if not route.schema.is_list(name)}
 
 
-def _read_fields(state: State) -> set[str]:
+def read_fields(state: State) -> set[str]:
+    """Return the fields from which a state builds the arguments of its tool, as far as they are known."""
     assert state.tool is not None
     if state.arguments is None or callable(state.arguments):
         return set(state.tool.parameters.get("properties", {}))

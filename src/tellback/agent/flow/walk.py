@@ -26,8 +26,10 @@ from tellback.agent.flow.interpretation import (
 from tellback.agent.flow.route_choice import NO_ROUTE_CHOICE, RouteChoice
 from tellback.agent.flow.route_data import (
     apply_approved_arguments,
+    collect_done_actions,
     list_pass_fields,
     merge_values,
+    read_fields,
     reapply_tool_data,
     undo_tool_data,
 )
@@ -212,7 +214,7 @@ class RouteWalk:
             used = {name: value for name, value in self._stated.items() if name in self._current_state.gather}
             self._stated = {name: value for name, value in self._stated.items() if name not in used}
             self._report_used(used, self._back_reason)
-            self._begin_pass(target, looping.forgets)
+            self._begin_pass(target, self._current_state, looping.forgets)
         interpretation = replace(self._interpretation, data={self._route.id: self._stated})
         data, changed, refused = merge_values(self._route, self._data, interpretation)
         self._rejections += refused
@@ -260,7 +262,9 @@ class RouteWalk:
                 return None
         return transition
 
-    def _begin_pass(self, target: State, forgets: Iterable[str] = (), *, asks_again: bool = False) -> None:
+    def _begin_pass(
+        self, target: State, source: State, forgets: Iterable[str] = (), *, asks_again: bool = False
+    ) -> None:
         """Begin a new pass at an earlier state: the states from there on speak and run once more, with their own data.
 
         With `asks_again` the fields of the target are cleared even if they are lists.
@@ -271,10 +275,9 @@ class RouteWalk:
         ids = path[index:]
         removed = set(ids)
         states = [state for state in map(self._route.state, ids) if state is not None]
-        actions = [state.id for state in states if not state.repeat or (state.tool and state.tool.requires_approval)]
-        ended = [run for id in actions for run in progress.replaced_runs.get(id, ())]
-        ended += [progress.runs[id] for id in actions if id in progress.runs and progress.runs[id].error is None]
-        cleared = {*list_pass_fields(self._route, states), *forgets}
+        done = () if asks_again else collect_done_actions(states, progress)
+        others = [each for each in target.find_reachable() if source in each.find_reachable()]  # of other branches
+        cleared = {*list_pass_fields(self._route, [*states, *others]), *forgets}
         cleared -= set(target.required_data)
         cleared |= set(target.gather) if asks_again else set()
         if asks_again:
@@ -296,9 +299,10 @@ class RouteWalk:
             choices={id: words for id, words in progress.choices.items() if id not in removed},
             replaced_runs={id: runs for id, runs in progress.replaced_runs.items() if id not in removed},
             held=tuple(id for id in progress.held if id not in removed),
+            confirmed={id: arguments for id, arguments in progress.confirmed.items() if id not in removed},
             forgotten=tuple(dict.fromkeys((*progress.forgotten, *sorted(cleared & set(self._route.gatherable))))),
             asked_again=tuple(name for name in gathered if name in self._data and name not in self._stated),
-            earlier_runs=(*progress.earlier_runs, *(() if asks_again else ended))[-MAX_EARLIER_RUNS:],
+            earlier_runs=(*progress.earlier_runs, *done)[-MAX_EARLIER_RUNS:],
         )
         self._remove_outdated_runs()
 
@@ -380,6 +384,9 @@ class RouteWalk:
         if state.kind == "tool":
             return (yield from self._run_tool(state))
         missing = self._missing_fields(state)
+        if not state.gather and self._leads_to_done_tool(state):
+            self._add_step(state, "skipped", "what it asks for was done with these values")
+            return "leave", ""
         if state is self._current_state and not self._has_looped:
             return self._judge_answer(state, missing)
         if missing:
@@ -396,14 +403,14 @@ class RouteWalk:
         """Whether the user's message answers the state that spoke last."""
         if missing:
             return "speak", f"still needs {', '.join(missing)}"
+        if state.gather and all(name in self._data for name in state.gather):
+            return "leave", "it was answered"
         if not self._interpretation.user_spoke:
             return "speak", "the user has not answered it"
         if state.gather:
             return "leave", "it was answered"
         if self._rejected:
             return "speak", f"{', '.join(self._rejected)} was rejected"
-        if self._changed and self._leads_to_done_tool(state):
-            return "leave", "it was answered with these values before"
         if self._returns_to_route:
             return "speak", "the route is resumed"
         if self._has_run_tool:
@@ -425,14 +432,15 @@ class RouteWalk:
         return transition.condition in self._interpretation.true_conditions
 
     def _leads_to_done_tool(self, state: State) -> bool:
-        """Whether a tool follows that acted with the present values, before they were changed and changed back."""
-        transition, _ = self._choose_transition(state, self._data, after_error=False)
-        target = None if transition is None else transition.resolve_target()
-        if not isinstance(target, State) or target.kind != "tool":
-            return False
-        arguments = self._build_arguments(target)
-        runs = self._session.progress.replaced_runs.get(target.id, ())
-        return any(run.gathered_arguments == arguments for run in runs)
+        """Whether the user changed values back to those with which the action that follows was done in this pass."""
+        progress, changed = self._session.progress, {*self._changed, *self._stated}
+        for target in state.next_states():
+            if target.is_action and changed & read_fields(target):
+                runs = [*progress.replaced_runs.get(target.id, ()), *filter(None, [progress.runs.get(target.id)])]
+                arguments = self._build_arguments(target)
+                if any(run.gathered_arguments == arguments and _has_acted(target, run) for run in runs):
+                    return True
+        return False
 
     def _leads_to_chat(self, transition: Transition) -> bool:
         """Whether the message chose this transition in words, and its target is a state that speaks."""
@@ -479,6 +487,7 @@ class RouteWalk:
         """Return the verdict if the tool must not run now, else None."""
         if pending is not None and pending.call.input == gathered:
             return "speak", "its call waits for approval"
+        self._drop_call(pending)  # it was made with values that have changed
         this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
         progress = self._session.progress
         run = this_turn or progress.runs.get(state.id)
@@ -490,7 +499,8 @@ class RouteWalk:
             if run.gathered_arguments == gathered or this_turn is not None:
                 if run.error is None:
                     return self._keep(state, run)
-                if not wants_again or acted or this_turn is not None:
+                is_wanted = wants_again or self._was_confirmed_now(state)
+                if not is_wanted or acted or this_turn is not None:
                     return "fail", run.error
             elif acted and not self._was_confirmed_now(state):
                 return self._hold(state, run)
@@ -500,7 +510,28 @@ class RouteWalk:
             return "speak", f"{state.title} was done with other values"
         if self._rejected:
             return "speak", f"{', '.join(self._rejected)} was rejected"
-        return self._judge_consent(state)
+        return self._judge_consent(state) or self._judge_confirmation(state, gathered)
+
+    def _drop_call(self, pending: PendingCall | None) -> None:
+        if pending is not None:
+            others = tuple(each for each in self._session.pending_calls if each is not pending)
+            self._session = replace(self._session, pending_calls=others)
+
+    def _judge_confirmation(self, state: State, arguments: Mapping[str, Any]) -> Verdict | None:
+        """The user's agreement to an action is valid only for the arguments that the action had then."""
+        confirmation = self._find_confirmation(state)
+        if confirmation is None or not state.is_action:
+            return None
+        confirmed = self._session.progress.confirmed
+        if self._was_confirmed_now(state) or retry_condition(state) in self._interpretation.true_conditions:
+            self._update_progress(confirmed={**confirmed, state.id: arguments})
+            return None
+        if confirmed.get(state.id) == arguments:
+            return None
+        reason = f"{state.title} was not confirmed with the present values"
+        self._back_reason = self._back_reason or reason
+        self._return_to(confirmation)
+        return "return", reason
 
     def _judge_consent(self, state: State) -> Verdict | None:
         """A message that only asks questions, and states no value, starts no tool that the user has not seen coming."""
@@ -650,6 +681,7 @@ class RouteWalk:
     def _choose_unconditional(self, transitions: Sequence[Transition]) -> Transition:
         """Return the transition taken before, or the first one whose target has something to do."""
         if len(transitions) > 1:
+            transitions = [each for each in transitions if not self._is_used_up(each)] or transitions
             for transition in transitions:
                 target = transition.resolve_target()
                 if not isinstance(target, State) or target.id in self._old_path:
@@ -659,6 +691,18 @@ class RouteWalk:
                 if isinstance(target, State) and not self._is_skipped(target):
                     return transition
         return transitions[0]
+
+    def _is_used_up(self, transition: Transition) -> bool:
+        """Whether all states from the target on are skipped, up to one that nothing follows: no state would speak."""
+        target, seen = transition.resolve_target(), set[str]()
+        while isinstance(target, State) and target.id not in seen and self._is_skipped(target):
+            if not target.transitions:
+                return True
+            if len(target.transitions) > 1 or target.transitions[0].condition is not None:
+                return False
+            seen.add(target.id)
+            target = target.transitions[0].resolve_target()
+        return False
 
     def _is_skipped(self, state: State) -> bool:
         if state.skip_if is not None and self._evaluate(state, "skip_if", state.skip_if):
@@ -747,13 +791,13 @@ class RouteWalk:
             self._has_looped = True
             self._back_reason = self._back_reason or reason
             self._add_step(target, "repeats", reason)
-            self._begin_pass(target)
+            self._begin_pass(target, state)
             return ""
         if state.kind == "tool" and target.kind == "chat" and not self._has_led_back:
             self._has_led_back = self._has_looped = True
             self._back_reason = f"{state.title} led back to it"
             self._add_step(target, "repeats", self._back_reason)
-            self._begin_pass(target, transition.forgets, asks_again=True)
+            self._begin_pass(target, state, transition.forgets, asks_again=True)
             return ""
         return f"{target.title!r} was already passed in this turn"
 

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from tellback.agent.definitions.canned_responses import CannedResponse
@@ -25,7 +25,7 @@ from tellback.agent.flow.interpretation import (
     retry_condition,
 )
 from tellback.agent.flow.route_choice import find_current_route, find_sole_route
-from tellback.agent.prompts.evidence import find_missing_evidence
+from tellback.agent.prompts.evidence import find_content, find_missing_evidence
 from tellback.agent.sessions.session import SessionState, find_unfinished, get_route_data
 from tellback.memory.templates import sanitize_line
 from tellback.tools.json_schema import closed_object
@@ -352,18 +352,21 @@ class ParsedAnswer:
 class UserMessages:
     """The user's messages, with which the values of an answer are compared.
 
-    `known` is the data of each route. Fields in `asked` were asked for by the agent; values of fields in `fresh` are
-    read only from the newest message.
+    `today` is the date at the user's place, and `known` is the data of each route. Fields in `asked` were asked for by
+    the agent; values of fields in `fresh` are read only from the newest message.
     """
 
     newest: str
+    today: date
     earlier: tuple[str, ...] = ()
     known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     asked: frozenset[tuple[str, str]] = frozenset()
     fresh: frozenset[tuple[str, str]] = frozenset()
 
 
-def collect_user_messages(questions: Questions, session: SessionState, history: Sequence[Message]) -> UserMessages:
+def collect_user_messages(
+    questions: Questions, session: SessionState, history: Sequence[Message], today: date
+) -> UserMessages:
     """Collect what the values of an answer are compared with."""
     *before, newest = history
     known, fresh = {}, set()
@@ -379,7 +382,7 @@ def collect_user_messages(questions: Questions, session: SessionState, history: 
         state = route.state(current.id) if is_current and current is not None else None
         asked |= {(route.id, name) for name in (() if state is None else state.gather)}
     texts = [message_text(each) for each in before[-MAX_EARLIER_MESSAGES:] if each.role == "user"]
-    return UserMessages(message_text(newest), tuple(texts), known, frozenset(asked), frozenset(fresh))
+    return UserMessages(message_text(newest), today, tuple(texts), known, frozenset(asked), frozenset(fresh))
 
 
 _QUESTION_MARKS = "?\uff1f\u061f"
@@ -487,7 +490,9 @@ def _parse_values(
 ) -> tuple[dict[str, dict[str, Any]], list[RejectedValue]]:
     found: dict[str, dict[str, Any]] = {}
     rejected: list[RejectedValue] = []
-    for field_name, field_value, words in _parse_stated_fields(value, problems):
+    stated = _parse_stated_fields(value, problems)
+    contents = {name: find_content(f"{name} {each}") for name, each, _ in stated if isinstance(each, str)}
+    for field_name, field_value, words in stated:
         if field_value is None:
             continue  # some models write null for values that were not stated
         meant = _find_field(field_name, routes)
@@ -495,7 +500,8 @@ def _parse_values(
             problems.append(f"unknown field {field_name!r:.80}")
             continue
         route, name = meant
-        reason = None if messages is None else _find_missing_evidence(route, name, field_value, words, messages)
+        others = [each for key, each in contents.items() if key != field_name]
+        reason = None if messages is None else _find_missing_evidence(route, name, field_value, words, messages, others)
         if reason is not None:
             if reason:
                 rejected.append(RejectedValue(name, field_value, reason, route.id, explained=False))
@@ -518,21 +524,31 @@ def _parse_values(
 
 
 def _find_missing_evidence(
-    route: Route, name: str, value: Any, words: str | None, messages: UserMessages
+    route: Route,
+    name: str,
+    value: Any,
+    words: str | None,
+    messages: UserMessages,
+    others: Iterable[frozenset[str]],
 ) -> str | None:
     """Return why a value is not supported by the user's words, or None if it is.
 
-    The reason is empty for a value that is known already and that the newest message does not mention.
+    Words that only state the text of one of the `others` are no answer: "to Rome" does not state one passenger. The
+    reason is empty for a value that is known already and that the newest message does not mention.
     """
     schema, place = {**route.schema.fields[name].schema, "$defs": route.schema.definitions}, (route.id, name)
-    asked = place in messages.asked
+    content, is_closed = find_content(words or ""), isinstance(value, bool) or "enum" in schema or "anyOf" in schema
+    is_other = bool(content) and not is_closed and any(content <= other for other in others)
+    asked = place in messages.asked and not is_other
     known = route.schema.plain(messages.known.get(route.id, {})).get(name)
-    reason = find_missing_evidence(schema, name, value, words, messages.newest, (), asked=asked)
+    reason = find_missing_evidence(schema, name, value, words, messages.newest, (), asked=asked, today=messages.today)
     if reason is None or place in messages.fresh:
         return reason
     if known is not None and known == value:
         return ""
-    return find_missing_evidence(schema, name, value, words, messages.newest, messages.earlier, asked=asked)
+    return find_missing_evidence(
+        schema, name, value, words, messages.newest, messages.earlier, asked=asked, today=messages.today
+    )
 
 
 def reject_inconsistent_values(

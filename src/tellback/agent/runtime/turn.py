@@ -196,7 +196,7 @@ class AgentTurn(TurnPlanner):
             agent.rank_routes(build_topic(messages)),
             agent.limits,
         )
-        user_messages = collect_user_messages(questions, session, messages)
+        user_messages = collect_user_messages(questions, session, messages, agent.local_time(session).date())
         if questions.is_empty:
             return ParsedAnswer(Interpretation(only_asks=consists_of_questions(user_messages.newest)))
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
@@ -389,7 +389,9 @@ class AgentTurn(TurnPlanner):
     def session_after(self) -> SessionState:
         """Return the session after the turn."""
         metadata = {**self._session.metadata, "last_updated_at": self._now()}
-        return replace(self._session, version=self.version + 1, metadata=metadata)
+        route = self._move_result.route
+        last_route = None if route is None else route.id
+        return replace(self._session, version=self.version + 1, metadata=metadata, last_route=last_route)
 
     def response(self, result: TurnResult) -> Response:
         """Build the response from the result of the reply."""

@@ -22,7 +22,8 @@ from tellback.agent.sessions.serialization import (
 from tellback.agent.sessions.session import SessionState
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, SessionConflictError
 from tellback.sessions import validation
-from tellback.sessions.adapter import PersistenceAdapter
+from tellback.sessions.adapter import PersistenceAdapter, RepositoryAdapter
+from tellback.sessions.storage import complete_adapter
 from tellback.stores import SessionTurn
 from tellback.types.access import Scope
 from tellback.types.conversations import MessageData, MessageRole, SessionData, SessionStatus
@@ -108,9 +109,6 @@ class InMemorySessions:
         self._events.clear()
 
 
-_ADAPTER_ATTRIBUTES = ("session_repository", "message_repository", "initialize", "disconnect", "save", "purge_expired")
-
-
 class NewSession(TypedDict, total=False):
     """The fields of a new session. Without an id it gets a generated one.
 
@@ -176,7 +174,8 @@ class Persistence:
 
     With `auto_save` the agent saves each turn automatically: the session **and** its messages, in one step. Otherwise
     pass on `response.session`, and save it with `save`. `user_id` restricts it to one user: it does not find sessions
-    of others. The adapter is initialized at the first use; `async with` disconnects it at the end.
+    of others. The adapter is initialized at the first use; `async with` disconnects it at the end. An adapter of your
+    own needs only two repositories; then a save takes several steps (see `tellback.sessions.RepositoryAdapter`).
 
     >>> import asyncio
     >>> from tellback.sessions import InMemoryAdapter
@@ -191,21 +190,15 @@ class Persistence:
 
     def __init__(
         self,
-        adapter: PersistenceAdapter,
+        adapter: PersistenceAdapter | RepositoryAdapter,
         auto_save: bool = True,
         user_id: str | None = None,
         *,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        if isinstance(adapter, type) or not isinstance(adapter, PersistenceAdapter):
-            missing = [name for name in _ADAPTER_ATTRIBUTES if not hasattr(adapter, name)]
-            hint = f" It has no {', '.join(missing)}." if len(missing) < len(_ADAPTER_ATTRIBUTES) else ""
-            raise ConfigurationError(
-                f"adapter must be a PersistenceAdapter such as InMemoryAdapter(), got {adapter!r:.80}.{hint}"
-            )
+        self.adapter = complete_adapter(adapter)
         if not isinstance(auto_save, bool):
             raise ConfigurationError(f"auto_save must be a bool, got {auto_save!r:.80}; pass user_id by keyword.")
-        self.adapter = adapter
         self.auto_save = auto_save
         self.user_id = validation.validate_optional_id("user_id", user_id)
         self.clock = clock

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from tellback.agent.definitions.value_parser import to_plain_value
@@ -42,7 +43,7 @@ _SESSION_KEYS = frozenset(
         *("extracted", "route_history", "metadata", "progress", "context", "idempotent_reply"),
         *("paused_routes", "waiting_routes", "completed_routes"),
         *("pending_calls", "owner", "current_route_title", "current_route_entered_at"),
-        *("current_state_description", "current_state_entered_at"),
+        *("current_state_description", "current_state_entered_at", "last_route"),
     )
 )
 """The keys of `collected_data` that belong to the session."""
@@ -50,6 +51,10 @@ _WIRE_KEYS = frozenset(
     {"routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription", "currentStateEnteredAt"}
 )
 """The names of some of these keys in the JSON of the server."""
+_STATE_FIELDS = frozenset(each.name for each in fields(SessionState)) - {"id"}
+_ROW_FIELDS = frozenset(each.name for each in fields(SessionData))
+_VISIT_FIELDS = frozenset(each.name for each in fields(RouteVisit))
+_METADATA_FIELDS = frozenset({"created_at", "last_updated_at", "user_id"})
 _ROLES: Mapping[EventSource, MessageRole] = {
     EventSource.CUSTOMER: "user",
     EventSource.AI_AGENT: "agent",
@@ -97,6 +102,7 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
             "idempotent_reply": _to_plain_fields(session.idempotent_reply),
             "pending_calls": _pending_calls_to_dicts(session.pending_calls),
             "owner": session.owner,
+            "last_route": session.last_route,
         },
     }
 
@@ -104,7 +110,9 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
 def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]) -> SessionState:
     """Build a session from the result of `session_state_to_data`, or from its row; missing parts get their defaults.
 
-    Other keys of `collected_data` belong to the application and become the session's metadata.
+    The keys may be in camelCase, as in rows and sessions of @falai/agent. Other keys of `collected_data` belong to the
+    application and become the session's metadata. A row with neither a route, a state nor data must have only the keys
+    of `SessionData`. Anything else raises `InvalidArgumentError`: it would be read as an empty session.
 
     Dates among the gathered values stay strings; the agent parses them with its schema.
 
@@ -112,9 +120,12 @@ def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]
     >>> session = enter_route(create_session("web-42"), "book", "Book a flight")
     >>> session_data_to_state("web-42", session_state_to_data(session)) == session
     True
+    >>> row = {"id": "web-42", "currentRoute": "book", "collectedData": {"extracted": {"to": "Rome"}}}
+    >>> session_data_to_state("web-42", row).extracted
+    {'to': 'Rome'}
     """
     try:
-        return _parse_session(session_id, _row_to_data(data) if isinstance(data, SessionData) else data)
+        return _parse_session(session_id, *_normalize_row(data))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgumentError(
             f"session {session_id!r} cannot be read from its data ({type(error).__name__}: {error});"
@@ -137,49 +148,102 @@ def parse_metadata_dates(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return parsed
 
 
-def _row_to_data(row: SessionData) -> dict[str, Any]:
-    """Convert a row to data; its owner's id and its dates become metadata."""
-    collected = dict(row.collected_data)
-    dates = {"created_at": row.created_at, "last_updated_at": row.updated_at}
-    owner_metadata = {} if row.user_id is None else {"user_id": row.user_id}  # the row's owner takes precedence
-    collected["metadata"] = {**dates, **(collected.get("metadata") or {}), **owner_metadata}
-    return {
-        "version": row.version,
-        "current_route": row.current_route,
-        "current_state": row.current_state,
-        "collected_data": collected,
-    }
+def _normalize_row(data: SessionData | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a row and its collected data, with our names for all keys.
+
+    The row's owner and dates become metadata. A session's state as JSON has no `collected_data`: its parts are keys of
+    the row.
+    """
+    if isinstance(data, SessionData):
+        data = {name: getattr(data, name) for name in _ROW_FIELDS}
+    given = _require_mapping("a row", data)
+    row = _rename_keys(given, _ROW_FIELDS | _STATE_FIELDS)
+    state_keys = {"current_route", "current_state", "collected_data", "extracted", "route_history"}
+    if not row.keys() & state_keys and (not row or row.keys() - _ROW_FIELDS - {"owner"}):
+        raise ValueError(
+            f"it has the keys {', '.join(map(str, given)) or 'none'}, but none of {', '.join(sorted(state_keys))}"
+        )
+    if "collected_data" in row:
+        found = _require_mapping("collected_data", row["collected_data"])
+    else:
+        found = {name: value for name, value in row.items() if name in _STATE_FIELDS & _SESSION_KEYS}
+    collected = _rename_keys(found, _SESSION_KEYS)
+    collected["route_history"] = [
+        _rename_keys(_require_mapping("a visit", each), _VISIT_FIELDS) for each in collected.get("route_history") or ()
+    ]
+    metadata = _require_mapping("metadata", collected.get("metadata"))
+    if given.keys() - row.keys() or found.keys() - collected.keys():  # the application may use camelCase in our rows
+        metadata = _rename_keys(metadata, _METADATA_FIELDS)
+    dates = {"created_at": row.get("created_at"), "last_updated_at": row.get("updated_at")}
+    owner = {} if row.get("user_id") is None else {"user_id": row["user_id"]}  # the row's owner takes precedence
+    collected["metadata"] = {**{name: each for name, each in dates.items() if each is not None}, **metadata, **owner}
+    return row, collected
 
 
-def _parse_session(session_id: str, data: Mapping[str, Any]) -> SessionState:
-    collected = data.get("collected_data") or {}
+def _require_mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping | None) or (value is None and name == "a row"):
+        raise TypeError(f"{name} must be a mapping, got {value!r:.80}")
+    return value or {}
+
+
+def _rename_keys(data: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """Return the data with these names in snake_case; a name that is also present in snake_case is used instead."""
+    by_camel = _names_by_camel_case(names)
+    renamed = {by_camel.get(key, key): value for key, value in data.items()}
+    return {**renamed, **{name: data[name] for name in names & data.keys()}}
+
+
+@cache
+def _names_by_camel_case(names: frozenset[str]) -> dict[str, str]:
+    words = {name: name.split("_") for name in names}
+    return {first + "".join(map(str.capitalize, others)): name for name, (first, *others) in words.items()}
+
+
+def _parse_session(session_id: str, data: Mapping[str, Any], collected: Mapping[str, Any]) -> SessionState:
     now = utc_now()
-    route, state = data.get("current_route"), data.get("current_state")
     extra = {name: value for name, value in collected.items() if name not in _SESSION_KEYS}
-    metadata = parse_metadata_dates({**extra, **(collected.get("metadata") or {})})
-    current = None
-    if route is not None:
-        entered = _parse_stored_datetime(collected.get("current_route_entered_at"), now)
-        current = CurrentRoute(route, collected.get("current_route_title") or route, entered)
+    metadata = parse_metadata_dates({**extra, **collected["metadata"]})
+    route = _parse_position("current_route", data, collected, "title", now)
+    state = _parse_position("current_state", data, collected, "description", now)
     return SessionState(
         id=session_id,
-        current_route=current,
-        current_state=_parse_current_state(state, collected, "current_state_", now),
-        extracted=dict(collected.get("extracted") or {}),
-        route_history=tuple(_parse_visit(each, now) for each in collected.get("route_history") or ()),
+        current_route=None if route is None else CurrentRoute(route[0], route[1] or route[0], route[2]),
+        current_state=None if state is None else CurrentState(*state),
+        extracted=dict(_require_mapping("extracted", collected.get("extracted"))),
+        route_history=tuple(_parse_visit(each, now) for each in collected["route_history"]),
         metadata=metadata,
         version=int(data.get("version") or 0),
         progress=_parse_progress(collected.get("progress")),
         paused_routes=_parse_paused_routes(collected.get("paused_routes"), now),
         waiting_routes=tuple(collected.get("waiting_routes") or ()),
         completed_routes=_parse_paused_routes(collected.get("completed_routes"), now),
-        context=dict(collected.get("context") or {}),
+        context=dict(_require_mapping("context", collected.get("context"))),
         owner=str(collected.get("owner") or data.get("owner") or ""),
         idempotent_reply=IdempotentReply(**collected["idempotent_reply"])
         if collected.get("idempotent_reply")
         else None,
         pending_calls=_parse_pending_calls(collected.get("pending_calls")),
+        last_route=collected.get("last_route"),
     )
+
+
+def _parse_position(
+    key: str, data: Mapping[str, Any], collected: Mapping[str, Any], label: str, now: datetime
+) -> tuple[str, str | None, datetime] | None:
+    """Return the id, the title or description, and the time of the current route or state.
+
+    It is an id with its parts in `collected`, or a mapping of its parts.
+    """
+    found = data.get(key)
+    parts = {label: collected.get(f"{key}_{label}"), "entered_at": collected.get(f"{key}_entered_at")}
+    if isinstance(found, Mapping):
+        parts = _rename_keys(found, frozenset({"id", label, "entered_at"}))
+        found = parts["id"]
+    if found is None or found == "":
+        return None
+    if not isinstance(found, str):
+        raise TypeError(f"{key} must be an id, got {found!r:.80}")
+    return found, parts.get(label), _parse_stored_datetime(parts.get("entered_at"), now)
 
 
 def _parse_current_state(
@@ -226,6 +290,7 @@ def _parse_progress(data: Mapping[str, Any] | None) -> RouteProgress:
         replaced_runs={
             id: tuple(ToolRun(**run) for run in runs) for id, runs in (data.get("replaced_runs") or {}).items()
         },
+        confirmed=dict(data.get("confirmed") or {}),
         earlier_runs=tuple(ToolRun(**run) for run in data.get("earlier_runs") or ()),
         **lists,
     )
@@ -357,7 +422,7 @@ def _event_to_row(
         "session_id": session.id,
         "content": make_storable(_event_text(event)),
         "user_id": user_id,
-        "route": None if route is None else route.id,
+        "route": session.last_route if route is None else route.id,  # a completed route is no longer the current one
         "state": None if state is None else state.id,
         "tool_calls": calls,
         "event": event,

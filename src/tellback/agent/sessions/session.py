@@ -17,28 +17,41 @@ from tellback.types.ids import new_id, utc_now
 
 @dataclass(frozen=True, slots=True)
 class CurrentRoute:
-    """The route of a session."""
+    """The route of a session. `entered_at` is now by default.
+
+    >>> CurrentRoute("book", "Book a flight").title
+    'Book a flight'
+    """
 
     id: str
     title: str
-    entered_at: datetime
+    entered_at: datetime = field(default_factory=utc_now)
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentState:
-    """The state of a session: the one that spoke last."""
+    """The state of a session: the one that spoke last. `entered_at` is now by default.
+
+    >>> CurrentState("ask_where", "Ask where to").description
+    'Ask where to'
+    """
 
     id: str
-    description: str | None
-    entered_at: datetime
+    description: str | None = None
+    entered_at: datetime = field(default_factory=utc_now)
 
 
 @dataclass(frozen=True, slots=True)
 class RouteVisit:
-    """One visit of a route; `exited_at` is None until the session leaves it."""
+    """One visit of a route; `exited_at` is None until the session leaves it. `entered_at` is now by default.
+
+    >>> session = enter_route(create_session(), "book", "Book a flight")
+    >>> [(visit.route_id, visit.exited_at, visit.completed) for visit in session.route_history]
+    [('book', None, False)]
+    """
 
     route_id: str
-    entered_at: datetime
+    entered_at: datetime = field(default_factory=utc_now)
     exited_at: datetime | None = None
     completed: bool = False
 
@@ -50,6 +63,9 @@ class ToolRun:
     `gathered_arguments` are the arguments built from the gathered data; when they change, the tool may run again.
     `changed_values` are the fields that the tool set, `previous_values` their values before. With `has_acted` the tool
     did its work, although its result cannot be used.
+
+    >>> ToolRun("search_flights", {"to": "Rome"}, content='["TP1 to Rome"]').error is None
+    True
     """
 
     tool: str
@@ -70,7 +86,12 @@ class RouteProgress:
     `forgotten` are fields without a value whose earlier values must not be read again. `asked_again` are lists to which
     this pass adds, so that they are asked for although they have items. `replaced_runs` are runs with `repeat=False`,
     by state, that were done with values that have changed since. `held` are tool states that run again only if the user
-    asks for it. `earlier_runs` are runs of earlier passes.
+    asks for it. `confirmed` are the arguments, by tool state, to which the user has agreed. `earlier_runs` are runs of
+    earlier passes.
+
+    >>> progress = RouteProgress(("start", "search"), runs={"search": ToolRun("search_flights", {"to": "Rome"})})
+    >>> progress.path, progress.runs["search"].arguments
+    (('start', 'search'), {'to': 'Rome'})
     """
 
     path: tuple[str, ...] = ()
@@ -82,12 +103,17 @@ class RouteProgress:
     asked_again: tuple[str, ...] = ()
     replaced_runs: Mapping[str, tuple[ToolRun, ...]] = field(default_factory=dict)
     held: tuple[str, ...] = ()
+    confirmed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     earlier_runs: tuple[ToolRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A tool call of a state that waits for a person's decision."""
+    """A tool call of a state that waits for a person's decision.
+
+    >>> PendingCall("pay", ToolCall("call_1", "pay", {"amount": 120})).call.input
+    {'amount': 120}
+    """
 
     state_id: str
     call: ToolCall
@@ -96,11 +122,16 @@ class PendingCall:
 @dataclass(frozen=True, slots=True)
 class PausedRoute:
     """A route that the session left before its end. `changed` are fields corrected since. The user no longer wants a
-    `dropped` route, but may return to it."""
+    `dropped` route, but may return to it.
 
-    extracted: Mapping[str, Any]
-    state: CurrentState | None
-    progress: RouteProgress
+    >>> session = merge_extracted(enter_route(create_session(), "book", "Book a flight"), {"to": "Rome"})
+    >>> enter_route(session, "weather", "Tell the weather").paused_routes["book"].extracted
+    {'to': 'Rome'}
+    """
+
+    extracted: Mapping[str, Any] = field(default_factory=dict)
+    state: CurrentState | None = None
+    progress: RouteProgress = RouteProgress()
     pending_calls: tuple[PendingCall, ...] = ()
     changed: tuple[str, ...] = ()
     dropped: bool = False
@@ -108,7 +139,11 @@ class PausedRoute:
 
 @dataclass(frozen=True, slots=True)
 class IdempotentReply:
-    """The reply to the last message that had an idempotency key."""
+    """The reply to the last message that had an idempotency key.
+
+    >>> IdempotentReply("key-1", "Where to?").message
+    'Where to?'
+    """
 
     key: str
     message: str
@@ -122,10 +157,21 @@ class SessionState:
     to the agent's context. `owner` is the session's user, once known: only this user can continue the session.
     `paused_routes` were left and can be resumed where they stopped; those in `waiting_routes` are resumed when the
     current route ends, the last one first. The data of a completed route stays in `extracted` until another route is
-    entered, and in `completed_routes` until the route is entered again.
+    entered, and in `completed_routes` until the route is entered again. `last_route` is the id of the route of the last
+    turn: the current one, or the one that this turn completed.
 
-    >>> create_session("web-42").extracted
-    {}
+    Usually `create_session` and the agent build it. From rows of your own database:
+
+    >>> row = {"id": "web-42", "route": "book", "title": "Book a flight", "data": {"to": "Rome"}, "turns": 3}
+    >>> session = SessionState(
+    ...     row["id"],
+    ...     current_route=CurrentRoute(row["route"], row["title"]),
+    ...     extracted=row["data"],
+    ...     route_history=(RouteVisit(row["route"]),),
+    ...     version=row["turns"],
+    ... )
+    >>> session.current_route.title, session.current_state, session.extracted
+    ('Book a flight', None, {'to': 'Rome'})
     """
 
     id: str
@@ -143,6 +189,7 @@ class SessionState:
     pending_calls: tuple[PendingCall, ...] = ()
     owner: str = ""
     idempotent_reply: IdempotentReply | None = None
+    last_route: str | None = None
 
     def has_completed(self, route_id: str) -> bool:
         """Whether the last visit of this route reached its end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 from tellback.errors import ConfigurationError, MissingExtraError, StoreClosedError, TellbackError
@@ -13,7 +13,7 @@ from tellback.sessions import validation
 from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, resolve_store_backend
 from tellback.sessions.sql.schema import ColumnKind, ColumnSpec, SqlDialect, TableSpecs, migrate, resolve_tables
 from tellback.sessions.sql.statements import SqlStatements
-from tellback.sessions.sql.tables import TableStorage
+from tellback.sessions.sql.tables import TableRunner, TableStorage
 from tellback.sessions.storage import Ttl
 from tellback.stores.catalogue import StatementCache
 from tellback.stores.engine import Operation, OperationFactory, T
@@ -26,6 +26,10 @@ except ModuleNotFoundError as error:
 from tellback.stores.postgres.connection import skip_reset, to_store_error
 from tellback.stores.postgres.engine import PostgresRunner
 from tellback.stores.postgres.schema import quote_identifier, quote_literal
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from psycopg_pool import AsyncConnectionPool
 
 CONNECT_SECONDS = 5.0
 ACQUIRE_SECONDS = 10.0
@@ -99,12 +103,17 @@ def _is_naive_timestamp(type: str) -> bool:
 
 
 class PostgresTables(PostgresRunner):
-    """Runs operations on two tables in PostgreSQL, on its own pool or on one that was passed in."""
+    """Runs operations on two tables in PostgreSQL, on its own pool, or on a pool or connection that was passed in."""
 
     acquire_seconds = ACQUIRE_SECONDS
 
     def __init__(
-        self, database: str | asyncpg.Pool, place: str, schema: str | None, pool_size: int, tables: TableSpecs
+        self,
+        database: str | asyncpg.Pool | asyncpg.Connection,
+        place: str,
+        schema: str | None,
+        pool_size: int,
+        tables: TableSpecs,
     ) -> None:
         super().__init__()
         self.place = place
@@ -124,7 +133,7 @@ class PostgresTables(PostgresRunner):
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
-        if pool is not None and pool is not self._database and self._loop is asyncio.get_running_loop():
+        if isinstance(self._database, str) and pool is not None and self._loop is asyncio.get_running_loop():
             await self._close_pool(pool, ACQUIRE_SECONDS)
 
     async def prepare_tables(self) -> SqlStatements:
@@ -148,13 +157,13 @@ class PostgresTables(PostgresRunner):
         return result
 
     async def _read_current_schema(self) -> str:
-        [[schema]] = await self.read(None, _select_current_schema)
+        [[schema]] = await self.read(None, select_current_schema)
         if schema is None:
             raise ConfigurationError(f"{self.place} has no current schema to create tables in: pass schema=... .")
         return str(schema)
 
     async def _open_pool(self, loop: asyncio.AbstractEventLoop) -> Any:
-        """Return the pool that was passed in, or a new one, which connects on first use."""
+        """Return what was passed in as a pool, or a new pool, which connects on first use."""
         database = self._database
         if isinstance(database, str):
             return await asyncpg.create_pool(
@@ -168,7 +177,11 @@ class PostgresTables(PostgresRunner):
             )
         # asyncpg has no public attributes for the pool's event loop and for whether it is open.
         if getattr(database, "_loop", loop) is not loop:
-            raise ConfigurationError("The pool belongs to another event loop: create it in this one.")
+            raise ConfigurationError("The pool or connection belongs to another event loop: create it in this one.")
+        if isinstance(database, asyncpg.Connection):
+            if database.is_closed():
+                raise ConfigurationError("The connection is closed: pass an open one.")
+            return _OneConnectionPool(database)
         if database.is_closing() or not getattr(database, "_initialized", True):
             raise ConfigurationError("The pool is not open: pass the result of `await asyncpg.create_pool(...)`.")
         return database
@@ -192,14 +205,64 @@ class PostgresTables(PostgresRunner):
         return StoreClosedError(f"The session adapter of {self.place} is not open: call `initialize()` first.")
 
 
-def _select_current_schema() -> Operation[list[Any]]:
+def select_current_schema() -> Operation[list[Any]]:
+    """Return the first schema of the search path, or None, as the only value of a row."""
     return (yield "SELECT current_schema()::text", {})
+
+
+class _OneConnectionPool:
+    """A connection of the application as a pool. One task at a time uses it."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self._lock = asyncio.Lock()
+
+    async def acquire(self, *, timeout: float) -> _SharedConnection:  # noqa: ASYNC109 - as asyncpg
+        async with asyncio.timeout(timeout):
+            await self._lock.acquire()
+        return _SharedConnection(self._connection)
+
+    async def release(self, connection: _SharedConnection) -> None:
+        self._lock.release()
+
+    def get_size(self) -> int:
+        return 1
+
+    def get_max_size(self) -> int:
+        return 1
+
+
+class _SharedConnection:
+    """A connection of the application. If the application has begun a transaction, ours are savepoints in it."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self._is_nested = not connection.is_closed() and connection.is_in_transaction()
+        self.fetch = connection.fetch
+        self.is_closed = connection.is_closed
+
+    async def execute(self, statement: str, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncpg
+        await self._connection.execute(self._to_savepoint(statement) if self._is_nested else statement, timeout=timeout)
+
+    def terminate(self) -> None:
+        """Close the connection, which is in an unknown state; an outer transaction is for its owner to end."""
+        if not self._is_nested:
+            self._connection.terminate()
+
+    def _to_savepoint(self, statement: str) -> str:
+        if statement.startswith("BEGIN"):
+            return "SAVEPOINT tellback"
+        savepoints = {"COMMIT": "RELEASE SAVEPOINT tellback", "ROLLBACK": "ROLLBACK TO SAVEPOINT tellback"}
+        return savepoints.get(statement, statement)
 
 
 class PostgresAdapter(SqlAdapter):
     """Sessions in a PostgreSQL database, for any number of processes on any number of machines.
 
-    `database` is a URL, or an open pool of asyncpg, which its owner closes. The tables are in `schema`, which is
+    `database` is a URL, or what the application opened and closes itself: a pool or a connection of asyncpg, or an
+    asynchronous pool or connection of psycopg. On a single connection, only one save runs at a time; if the application
+    has begun a transaction on it, a save becomes part of this transaction, and is stored when it is committed. While
+    the adapter uses a connection, other tasks must not. The tables are in `schema`, which is
     created if it is missing, and by default in the first schema of the search path. `tables` renames `agent_sessions`
     and `agent_messages`, `field_mappings` renames columns: `{"sessions": {"user_id": "customer"}}`. Existing tables get
     missing columns; nothing in them is dropped. A jsonb column stores only what jsonb can. Sessions expire
@@ -220,7 +283,7 @@ class PostgresAdapter(SqlAdapter):
 
     def __init__(
         self,
-        database: str | asyncpg.Pool | HasStore,
+        database: str | asyncpg.Pool | asyncpg.Connection | AsyncConnection[Any] | AsyncConnectionPool[Any] | HasStore,
         *,
         schema: str | None = None,
         tables: Mapping[str, str] | None = None,
@@ -241,18 +304,34 @@ class PostgresAdapter(SqlAdapter):
         if type(pool_size) is not int or pool_size < 1:
             raise ConfigurationError(f"pool_size must be an integer of at least 1, got {pool_size!r:.80}.")
         place, specs = _describe_database(database), resolve_tables(tables, field_mappings)
-        runner = PostgresTables(database, place, schema, pool_size, specs)
+        runner: TableRunner
+        if _is_psycopg(database):
+            from tellback.sessions.sql.psycopg import PsycopgTables  # imports psycopg
+
+            runner = PsycopgTables(database, place, schema, specs)
+        else:
+            runner = PostgresTables(database, place, schema, pool_size, specs)
         super().__init__(TableStorage(runner, session_ttl, message_ttl))
+
+
+def _is_psycopg(database: Any) -> bool:
+    """Whether this is an asynchronous connection or pool of psycopg. Does not import psycopg."""
+    names = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(database).__mro__}
+    return bool(names & {"psycopg.AsyncConnection", "psycopg_pool.AsyncConnectionPool"})
 
 
 def _describe_database(database: Any) -> str:
     """Return the database's name for errors, without user and password."""
-    if isinstance(database, asyncpg.Pool):
+    if isinstance(database, asyncpg.Pool) or (_is_psycopg(database) and hasattr(database, "getconn")):
         return "the pool's PostgreSQL database"
+    if isinstance(database, asyncpg.Connection) or _is_psycopg(database):
+        return "the connection's PostgreSQL database"
     if not isinstance(database, str):
+        package = type(database).__module__.partition(".")[0]
+        hint = " It is not asynchronous." if package in ("psycopg", "psycopg_pool", "psycopg2") else ""
         raise ConfigurationError(
-            f"PostgresAdapter needs a URL such as postgresql://user@host/database, or an open asyncpg pool,"
-            f" got a {type(database).__name__}."
+            "PostgresAdapter needs a URL such as postgresql://user@host/database, or an open connection or pool of"
+            f" asyncpg or of psycopg (AsyncConnection, AsyncConnectionPool), got a {type(database).__name__}.{hint}"
         )
     try:
         parts = urlsplit(database)

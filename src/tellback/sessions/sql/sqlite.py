@@ -15,11 +15,11 @@ from tellback.sessions.records import format_time
 from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, resolve_store_backend
 from tellback.sessions.sql.schema import ColumnKind, SqlDialect, TableSpec, TableSpecs, migrate, resolve_tables
 from tellback.sessions.sql.statements import SqlStatements
-from tellback.sessions.sql.tables import TableStorage
+from tellback.sessions.sql.tables import TableRunner, TableStorage
 from tellback.sessions.storage import Ttl
 from tellback.stores.catalogue import StatementCache
-from tellback.stores.engine import Operation
-from tellback.stores.sqlite.connection import SqliteOptions
+from tellback.stores.engine import Operation, OperationFactory, T
+from tellback.stores.sqlite.connection import SqliteOptions, run_operation, to_store_error
 from tellback.stores.sqlite.engine import SqliteRunner
 from tellback.types.ids import from_micros, now_micros
 
@@ -88,12 +88,82 @@ class SqliteTables(SqliteRunner):
 
     def _connect(self, options: SqliteOptions) -> sqlite3.Connection:
         connection = super()._connect(options)
-        connection.create_function("tellback_now", 0, now_micros)
-        connection.create_function("tellback_normalize_time", 1, _normalize_time, deterministic=True)
+        _add_functions(connection)
         return connection
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"The session adapter of {self.place} is closed: call `initialize()` again.")
+
+
+class SqliteConnectionTables:
+    """Runs operations on two tables, on a connection that its owner closes, in the thread of the event loop.
+
+    If the application has begun a transaction, ours are savepoints in it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, tables: TableSpecs) -> None:
+        self.place = "the connection's SQLite database"
+        self._connection = connection
+        self._tables = tables
+        self._cache = StatementCache("sqlite")
+        self._is_open = False
+
+    async def open(self) -> None:
+        if getattr(self._connection, "autocommit", None) is False:
+            raise ConfigurationError(
+                "The connection has autocommit=False, so nothing would be stored before your next commit: open it"
+                " without this option."
+            )
+        try:
+            _add_functions(self._connection)
+        except sqlite3.Error as error:
+            raise to_store_error(error, self.place) from error
+        self._is_open = True
+
+    async def close(self) -> None:
+        self._is_open = False
+
+    async def prepare_tables(self) -> SqlStatements:
+        dialect = SqliteDialect()
+        self._cache = StatementCache("sqlite")
+        types = await self.write(None, partial(migrate, self._tables, dialect, self.place))
+        return SqlStatements(self._tables, dialect, types, self._cache)
+
+    async def read(self, scope: None, make: OperationFactory[T], *, brief: bool = False) -> T:
+        return self._run(make, "BEGIN")
+
+    async def write(self, scope: None, make: OperationFactory[T]) -> T:
+        return self._run(make, "BEGIN IMMEDIATE")
+
+    def _run(self, make: OperationFactory[T], begin: str) -> T:
+        """Run an operation without interruption: other tasks cannot use the connection meanwhile."""
+        if not self._is_open:
+            raise StoreClosedError(f"The session adapter of {self.place} is closed: call `initialize()` again.")
+        connection = self._connection
+        try:
+            commit, undo = "COMMIT", ["ROLLBACK"]
+            if connection.in_transaction:
+                begin, commit = "SAVEPOINT tellback", "RELEASE tellback"
+                undo = ["ROLLBACK TO tellback", "RELEASE tellback"]
+            cursor = connection.cursor()
+            cursor.row_factory = None
+            cursor.execute(begin)
+            try:
+                result, _ = run_operation(cursor, self._cache, {}, make())
+                cursor.execute(commit)
+            except BaseException:
+                if connection.in_transaction:
+                    for statement in undo:
+                        cursor.execute(statement)
+                raise
+            return result
+        except sqlite3.Error as error:
+            raise to_store_error(error, self.place) from error
+
+
+def _add_functions(connection: sqlite3.Connection) -> None:
+    connection.create_function("tellback_now", 0, now_micros)
+    connection.create_function("tellback_normalize_time", 1, _normalize_time, deterministic=True)
 
 
 def _normalize_time(value: Any) -> str | None:
@@ -112,11 +182,14 @@ def _normalize_time(value: Any) -> str | None:
 class SqliteAdapter(SqlAdapter):
     """Sessions in a SQLite file: for one machine, any number of processes, and nothing to install.
 
-    `database` is a path, `sqlite:///path`, or `:memory:`, which exists until `disconnect`. `tables` renames
+    `database` is a path, `sqlite:///path`, or `:memory:`, which exists until `disconnect`. It may also be an open
+    `sqlite3.Connection`, which the adapter uses in the thread of the event loop and does not close; a save blocks the
+    event loop while it waits for another process. If the application has begun a transaction on it, a save becomes part
+    of this transaction, and is stored when it is committed. `tables` renames
     `agent_sessions` and `agent_messages`, `field_mappings` renames columns: `{"sessions": {"user_id": "customer"}}`.
     Existing tables get missing columns; nothing in them is dropped. Sessions expire `session_ttl` after their last
     change and messages `message_ttl` after they were stored (seconds or a timedelta). `busy_timeout` is how many
-    seconds to wait while another process writes.
+    seconds to wait while another process writes; a connection has its own.
 
     Acknowledged changes survive a crash of the process at any time. A power loss may lose the last turns, each as a
     whole; the file stays valid.
@@ -133,7 +206,7 @@ class SqliteAdapter(SqlAdapter):
 
     def __init__(
         self,
-        database: str | os.PathLike[str] | HasStore,
+        database: str | os.PathLike[str] | sqlite3.Connection | HasStore,
         *,
         tables: Mapping[str, str] | None = None,
         field_mappings: Mapping[str, Mapping[str, str]] | None = None,
@@ -148,9 +221,12 @@ class SqliteAdapter(SqlAdapter):
         if store_backend is not None:
             super().__init__(store_backend)
             return
-        runner = SqliteTables(
-            _resolve_path(database), _validate_busy_timeout(busy_timeout), resolve_tables(tables, field_mappings)
-        )
+        seconds, specs = _validate_busy_timeout(busy_timeout), resolve_tables(tables, field_mappings)
+        runner: TableRunner
+        if isinstance(database, sqlite3.Connection):
+            runner = SqliteConnectionTables(database, specs)
+        else:
+            runner = SqliteTables(_resolve_path(database), seconds, specs)
         super().__init__(TableStorage(runner, session_ttl, message_ttl))
 
 
@@ -158,8 +234,15 @@ def _resolve_path(database: Any) -> str:
     """Return the file's absolute path."""
     path = os.fspath(database) if isinstance(database, str | os.PathLike) else None
     if not isinstance(path, str) or not path.strip() or "\x00" in path:
+        is_other_driver = "sqlite" in type(database).__module__
+        hint = (
+            " It is a connection of another package: pass the path, or sqlite3.connect(path)."
+            if is_other_driver
+            else ""
+        )
         raise ConfigurationError(
-            f"SqliteAdapter needs the path of a file, sqlite:///path, or ':memory:', got {database!r:.80}."
+            "SqliteAdapter needs the path of a file, sqlite:///path, ':memory:', or a sqlite3.Connection, got"
+            f" {database!r:.80}.{hint}"
         )
     scheme, separator, rest = path.partition("://")
     if separator:

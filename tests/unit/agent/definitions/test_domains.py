@@ -65,17 +65,37 @@ def test_has_and_get_find_registered_domains() -> None:
     assert domains.get("payment") == {"refund": refund, "total": sum}
 
 
-def test_an_object_registers_its_public_methods() -> None:
-    assert set(registry().get("shipping") or ()) == {"cost", "track", "lookup"}
+def test_an_object_registers_its_public_attributes_and_methods_but_no_properties() -> None:
+    assert set(registry().get("shipping") or ()) == {"cost", "track", "lookup", "rate", "Options"}
 
 
-def test_a_module_registers_only_functions_it_defines_or_exports() -> None:
+def test_an_attribute_changed_later_is_read_with_its_new_value() -> None:
+    service, domains = Shipping(), DomainRegistry()
+    domains.register("shipping", service)
+    service.rate = 7
+    assert domains.namespace.shipping.rate == domains.filtered()["shipping"]["rate"] == 7
+
+
+def test_a_domain_holds_values_of_any_kind() -> None:
+    service = Shipping()
+    members = {"service": service, "limits": {"daily": 100}, "fee": 5, "codes": ["a"], "nothing": None, "math": math}
+    domains = DomainRegistry()
+    domains.register("shop", members)
+    assert domains.get("shop") == members
+    assert domains.namespace.shop.service.cost(2) == 10
+    assert (domains.namespace.shop.limits["daily"], domains.namespace.shop.fee) == (100, 5)
+    assert domains.namespace.shop.math.floor(1.5) == 1
+    assert domains.tools() == []
+
+
+def test_a_module_registers_its_values_and_only_functions_it_defines_or_exports() -> None:
     module = types.ModuleType("shop")
-    exec("from os.path import join\ndef pay(): return 'paid'\ndef _hidden(): ...", module.__dict__)
+    exec("import os\nfrom os.path import join\nfee = 5\ndef pay(): return 'paid'\ndef _hidden(): ...", module.__dict__)
     domains = DomainRegistry()
     domains.register("shop", module)
     domains.register("math", math)
-    assert list(domains.get("shop") or ()) == ["pay"]
+    assert list(domains.get("shop") or ()) == ["fee", "pay"]
+    assert domains.namespace.math.pi == math.pi
     module.__all__ = ["join"]  # type: ignore[attr-defined]
     domains.register("listed", module)
     assert list(domains.get("listed") or ()) == ["join"]
@@ -94,17 +114,23 @@ def test_a_name_must_be_a_non_empty_string(name: Any) -> None:
         DomainRegistry().register(name, {"a": print})
 
 
-@pytest.mark.parametrize("domain", [{}, None, object(), types.SimpleNamespace(rate=5)])
-def test_a_domain_without_functions_is_rejected(domain: Any) -> None:
+@pytest.mark.parametrize("domain", [{}, object(), types.SimpleNamespace(_rate=5)])
+def test_an_empty_domain_is_rejected(domain: Any) -> None:
     domains = DomainRegistry()
-    with pytest.raises(FlowError, match="contains nothing callable"):
+    with pytest.raises(FlowError, match="it contains nothing"):
         domains.register("empty", domain)
     assert domains.names == ()
 
 
-@pytest.mark.parametrize("domain", [{"rate": 5}, {5: print}])
-def test_a_mapping_must_map_names_to_functions(domain: Any) -> None:
-    with pytest.raises(FlowError, match="must map names to functions"):
+@pytest.mark.parametrize("domain", [None, 5, "payment", [print]])
+def test_a_domain_must_be_a_mapping_an_object_or_a_module(domain: Any) -> None:
+    with pytest.raises(FlowError, match="must be a mapping of names to values, an object or a module"):
+        DomainRegistry().register("odd", domain)
+
+
+@pytest.mark.parametrize("domain", [{5: print}, {"": print}])
+def test_a_mapping_must_map_names_to_values(domain: Any) -> None:
+    with pytest.raises(FlowError, match="must map names to values"):
         DomainRegistry().register("odd", domain)
 
 
@@ -143,14 +169,14 @@ def test_changing_the_registered_mapping_does_not_change_the_domain() -> None:
     assert domains.get("payment") == {"pay": print}
 
 
-def test_functions_are_accessible_as_attributes() -> None:
+def test_members_are_accessible_as_attributes() -> None:
     space = registry().namespace
     assert space.payment.refund("7") == "refunded 7"
     assert space.payment.total([1, 2]) == 3
     assert space.shipping.cost(2) == 10
     assert space["payment"]["total"]([1]) == 1
     assert dir(space) == ["payment", "shipping"]
-    assert repr(space.payment) == "<functions: refund, total>"
+    assert repr(space.payment) == "<members: refund, total>"
 
 
 def test_a_namespace_includes_domains_registered_later() -> None:
@@ -164,7 +190,7 @@ def test_an_unknown_attribute_error_lists_the_known_names() -> None:
     space = registry().namespace
     with pytest.raises(AttributeError, match=r"Unknown domain 'weather'\. Known: payment, shipping"):
         _ = space.weather
-    with pytest.raises(AttributeError, match=r"Unknown function 'steal'\. Known: refund, total"):
+    with pytest.raises(AttributeError, match=r"Unknown member 'steal'\. Known: refund, total"):
         _ = space.payment.steal
     with pytest.raises(KeyError, match="Unknown domain 'weather'"):
         _ = space["weather"]

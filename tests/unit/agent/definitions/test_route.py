@@ -88,10 +88,12 @@ def test_an_agent_rejects_a_second_route_with_the_same_id() -> None:
 
 def test_an_agent_rejects_an_unknown_domain() -> None:
     agent = Agent("Wanda", domains={"flights": {"find": len}})
+    assert agent.create_route("Fly", domains=["flights"]).domains == ("flights",)
+    agent.check()
+    agent.create_route("Book", domains=["hotels"])
     with pytest.raises(FlowError, match=r"'hotels' is unknown\. Known: flights") as caught:
-        agent.create_route("Book", domains=["hotels"])
+        agent.check()
     assert caught.value.place == "route 'Book'"
-    assert agent.create_route("Book", domains=["flights"]).domains == ("flights",)
 
 
 def test_an_agent_rejects_values_that_are_not_routes() -> None:

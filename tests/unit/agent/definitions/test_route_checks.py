@@ -55,6 +55,14 @@ def test_a_transition_with_required_data_hides_no_other() -> None:
         ask.transition_to(chat_state="Never")
 
 
+def test_a_tool_state_that_may_be_skipped_hides_no_other() -> None:
+    ask = make_route().initial_state.transition_to(chat_state="Ask")
+    ask.transition_to(tool_state=ping, skip_if=yes)
+    ask.transition_to(chat_state="Without the tool")
+    with pytest.raises(FlowError, match="'Without the tool' comes first"):
+        ask.transition_to(tool_state=ping)
+
+
 def test_error_and_success_transitions_do_not_hide_each_other() -> None:
     tool = make_route().initial_state.transition_to(tool_state=ping)
     tool.transition_to(chat_state="Sorry", on_error=True)
@@ -149,4 +157,4 @@ def _may_be_passed_over(transition: Transition) -> bool:
     target = transition.resolve_target()
     if not isinstance(target, State):
         return False
-    return bool(target.required_data) or (target.kind == "chat" and (bool(target.gather) or target.skip_if is not None))
+    return bool(target.required_data or target.gather) or target.skip_if is not None

@@ -64,6 +64,49 @@ async def test_a_turn_saves_the_session_and_both_messages(adapter: InMemoryAdapt
     assert {each.user_id for each in messages} == {"maya"}
 
 
+@pytest.mark.parametrize("auto_save", [True, False])
+async def test_the_turn_that_completes_a_route_is_stored_with_this_route(
+    adapter: InMemoryAdapter, auto_save: bool
+) -> None:
+    persistence = Persistence(adapter, auto_save=auto_save)
+    agent, book = make_flight_agent(persistence=persistence)
+    weather = agent.routes[1]
+    scripts: list[list[Any]] = [
+        [understands(route=weather), says("Which city?")],
+        [understands(route=weather, city="Rome"), says("It is sunny.")],
+        [understands(scores={}), says("You are welcome.")],
+        [understands(route=book), says("Where to?")],
+    ]
+    session = None
+    for script in scripts:
+        agent.model = ScriptedModel(script)
+        response = await agent.respond("And now?", session or create_session("web-42"))
+        session = response.session
+        if not auto_save:
+            await persistence.save(session, [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}])
+    messages = await persistence.get_session_messages("web-42")
+    assert [each.route for each in messages] == [
+        *(weather.id, weather.id),
+        *(weather.id, weather.id),  # completed it
+        *(None, None),
+        *(book.id, book.id),
+    ]
+    assert [each.state is None for each in messages[::2]] == [False, True, True, False]
+
+
+async def test_a_session_row_names_only_a_route_that_is_not_completed(adapter: InMemoryAdapter) -> None:
+    agent, _ = make_flight_agent(persistence=Persistence(adapter))
+    weather = agent.routes[1]
+    agent.model = ScriptedModel([understands(route=weather, city="Rome"), says("It is sunny.")])
+    response = await agent.respond("How is the weather in Rome?", "web-42")
+    (row,) = adapter.snapshot()["sessions"]
+    assert (row.current_route, row.current_state, row.collected_data["last_route"]) == (None, None, weather.id)
+    assert [(visit["route_id"], visit["completed"]) for visit in row.collected_data["route_history"]] == [
+        (weather.id, True)
+    ]
+    assert session_data_to_state("web-42", row).last_route == response.session.last_route == weather.id
+
+
 async def test_another_process_continues_the_session(adapter: InMemoryAdapter) -> None:
     first, book = make_flight_agent(persistence=adapter)
     first.model = ScriptedModel([understands(route=book, destination="Rome"), says("When, and how many?")])
@@ -377,13 +420,7 @@ async def test_the_adapter_is_initialized_once_on_first_use(adapter: InMemoryAda
     assert started == 1
 
 
-def test_an_error_about_an_incomplete_adapter_lists_the_missing_methods() -> None:
-    class Half:
-        session_repository = message_repository = None
-
-    half: Any = Half()
-    with pytest.raises(ConfigurationError, match="no initialize, disconnect, save, purge_expired"):
-        Persistence(half)
+def test_a_user_id_in_the_place_of_auto_save_is_rejected() -> None:
     wrong: Any = "user_123"
     with pytest.raises(ConfigurationError, match="by keyword"):
         Persistence(InMemoryAdapter(), wrong)

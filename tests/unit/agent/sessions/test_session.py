@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
+import tellback.agent as agent_api
 from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
 from tellback.agent.sessions.session import (
     CurrentRoute,
@@ -33,6 +34,7 @@ from tellback.agent.sessions.session import (
 )
 from tellback.errors import InvalidArgumentError
 from tellback.types import ToolCall
+from tellback.types.conversations import SessionData
 
 names = st.text(min_size=1, max_size=8)
 moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)).map(lambda moment: moment.replace(tzinfo=UTC))
@@ -66,6 +68,7 @@ sessions = st.builds(
     ),
     context=data_values,
     pending_calls=waits,
+    last_route=st.none() | names,
 )
 
 
@@ -83,6 +86,25 @@ def test_a_new_session_is_empty_and_stores_its_creation_time() -> None:
     assert (session.id, session.extracted, session.current_route, session.version) == ("web-42", {}, None, 0)
     assert session.metadata["channel"] == "whatsapp"
     assert before <= session.metadata["created_at"] == session.metadata["last_updated_at"] <= datetime.now(UTC)
+
+
+def test_a_session_can_be_built_by_hand_and_restored_from_json() -> None:
+    search = agent_api.ToolRun("search_flights", {"to": "Rome"}, content="TP1")
+    built = agent_api.SessionState(
+        "web-42",
+        current_route=agent_api.CurrentRoute("book", "Book a flight"),
+        current_state=agent_api.CurrentState("ask", "Ask when"),
+        extracted={"to": "Rome"},
+        route_history=(agent_api.RouteVisit("weather", completed=True), agent_api.RouteVisit("book")),
+        progress=agent_api.RouteProgress(path=("start", "ask"), spoken=("ask",), runs={"search": search}),
+        paused_routes={"hotel": agent_api.PausedRoute({"nights": 2})},
+        pending_calls=(agent_api.PendingCall("pay", ToolCall("call_1", "pay", {"amount": 5})),),
+        idempotent_reply=agent_api.IdempotentReply("key-1", "Where to?"),
+    )
+    assert built.current_route is not None
+    assert built.current_route.entered_at.tzinfo is not None
+    assert through_json(built) == built
+    assert enter_route(built, "hotel", "Book a hotel").extracted == {"nights": 2}
 
 
 def test_sessions_without_an_id_get_unique_ids() -> None:
@@ -232,6 +254,94 @@ def test_missing_parts_get_the_defaults_of_a_new_session() -> None:
     assert (session.extracted, session.paused_routes, session.version) == ({}, {}, 0)
 
 
+FALAI_ROW = {
+    "id": "web-42",
+    "userId": "maya",
+    "agentName": "Wanda",
+    "status": "active",
+    "currentRoute": "book",
+    "currentState": "ask_when",
+    "collectedData": {
+        "extracted": {"destination": "Paris", "departureDate": "2025-06-15"},
+        "routeHistory": [
+            {
+                "routeId": "weather",
+                "enteredAt": "2025-10-13T10:00:00.000Z",
+                "exitedAt": "2025-10-13T10:10:00.000Z",
+                "completed": True,
+            },
+            {"routeId": "book", "enteredAt": "2025-10-13T10:10:00.000Z", "completed": False},
+        ],
+        "currentRouteTitle": "Book a flight",
+        "currentStateDescription": "Ask when",
+        "metadata": {"createdAt": "2025-10-13T09:00:00.000Z", "sessionId": "web-42", "channel": "web"},
+        "campaign": "summer",
+    },
+    "messageCount": 4,
+    "createdAt": "2025-10-13T09:00:00.000Z",
+    "updatedAt": "2025-10-13T10:30:00.000Z",
+}
+"""A row of @falai/agent."""
+FALAI_STATE = {
+    "id": "web-42",
+    "currentRoute": {"id": "book", "title": "Book a flight", "enteredAt": "2025-10-13T10:10:00.000Z"},
+    "currentState": {"id": "ask_when", "description": "Ask when", "enteredAt": "2025-10-13T10:12:00.000Z"},
+    "extracted": {"destination": "Paris", "departureDate": "2025-06-15"},
+    "routeHistory": FALAI_ROW["collectedData"]["routeHistory"],  # type: ignore[index]
+    "metadata": {
+        "createdAt": "2025-10-13T09:00:00.000Z",
+        "lastUpdatedAt": "2025-10-13T10:30:00.000Z",
+        "userId": "maya",
+    },
+}
+"""A `SessionState` of @falai/agent as JSON."""
+
+
+@pytest.mark.parametrize("data", [FALAI_ROW, FALAI_STATE], ids=["row", "state"])
+def test_sessions_in_camel_case_are_read(data: Mapping[str, Any]) -> None:
+    session = session_data_to_state("web-42", data)
+    assert (session.id, session.version) == ("web-42", 0)
+    assert session.current_route is not None
+    assert (session.current_route.id, session.current_route.title) == ("book", "Book a flight")
+    assert session.current_state is not None
+    assert (session.current_state.id, session.current_state.description) == ("ask_when", "Ask when")
+    assert session.extracted == {"destination": "Paris", "departureDate": "2025-06-15"}
+    ten = datetime(2025, 10, 13, 10, tzinfo=UTC)
+    assert session.route_history == (
+        RouteVisit("weather", ten, ten + timedelta(minutes=10), completed=True),
+        RouteVisit("book", ten + timedelta(minutes=10)),
+    )
+    assert session.metadata["user_id"] == "maya"
+    assert session.metadata["created_at"] == ten - timedelta(hours=1)
+    assert session.metadata["last_updated_at"] == ten + timedelta(minutes=30)
+    if data is FALAI_ROW:
+        assert (session.metadata["channel"], session.metadata["campaign"]) == ("web", "summer")
+    else:
+        assert session.current_route.entered_at == ten + timedelta(minutes=10)
+    assert through_json(session) == session
+
+
+def test_camel_case_in_the_collected_data_of_a_row_is_read() -> None:
+    collected: Any = FALAI_ROW["collectedData"]
+    session = session_data_to_state("web-42", SessionData("web-42", current_route="book", collected_data=collected))
+    assert session.current_route is not None
+    assert session.current_route.title == "Book a flight"
+    assert [visit.route_id for visit in session.route_history] == ["weather", "book"]
+    assert session.metadata["created_at"] == datetime(2025, 10, 13, 9, tzinfo=UTC)
+
+
+def test_camel_case_in_the_applications_data_is_kept() -> None:
+    session = create_session("web-42", {"createdAt": "then", "userId": "x", "routeHistory": 5})
+    session = merge_extracted(session, {"currentRoute": "A1"})
+    assert through_json(session) == session
+
+
+def test_a_row_of_a_new_session_without_collected_data_is_an_empty_session() -> None:
+    row = {"id": "web-42", "userId": "maya", "status": "active", "messageCount": 0, "createdAt": "2025-10-13T09:00:00Z"}
+    session = session_data_to_state("web-42", row)
+    assert (session.current_route, session.extracted, session.metadata["user_id"]) == (None, {}, "maya")
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -243,6 +353,15 @@ def test_missing_parts_get_the_defaults_of_a_new_session() -> None:
         {"collected_data": {"progress": {"runs": {"a": {"colour": 1}}}}},
         {"collected_data": {"pending_calls": [{"state": "a"}]}},
         {"current_route": "book", "collected_data": {"current_route_entered_at": "yesterday"}},
+        {},
+        {"id": "web-42", "data": {"to": "Rome"}},
+        {"Id": "web-42", "CurrentRoute": "book"},
+        {"current_route": 5},
+        {"currentRoute": {"title": "Book a flight"}},
+        {"currentRoute": "book", "collectedData": "{}"},
+        {"collectedData": {"extracted": [["to", "Rome"]]}},
+        {"collectedData": {"routeHistory": {"routeId": "book"}}},
+        {"collectedData": {"routeHistory": [{"route": "book"}]}},
     ],
 )
 def test_unreadable_data_is_rejected(data: Any) -> None:
