@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
@@ -341,11 +341,11 @@ class State:
             if isinstance(target, State):
                 yield target
 
-    def find_reachable(self) -> list[State]:
-        """Return this state and all states that can be reached from it."""
+    def find_reachable(self, without: Container[str] = ()) -> list[State]:
+        """Return this state and all states that can be reached from it, without passing the states with these ids."""
         found, seen = [self], {self}
         for state in found:  # grows during the loop
-            new = [each for each in dict.fromkeys(state.next_states()) if each not in seen]
+            new = [each for each in dict.fromkeys(state.next_states()) if each not in seen and each.id not in without]
             found += new
             seen |= set(new)
         return found

@@ -276,8 +276,9 @@ class RouteWalk:
         removed = set(ids)
         states = [state for state in map(self._route.state, ids) if state is not None]
         done = () if asks_again else collect_done_actions(states, progress)
-        others = [each for each in target.find_reachable() if source in each.find_reachable()]  # of other branches
-        cleared = {*list_pass_fields(self._route, [*states, *others]), *forgets}
+        before = path[:index]
+        loop = [each for each in target.find_reachable(before) if source in each.find_reachable(before)]
+        cleared = {*list_pass_fields(self._route, [*states, *loop]), *forgets}
         cleared -= set(target.required_data)
         cleared |= set(target.gather) if asks_again else set()
         if asks_again:
@@ -292,7 +293,7 @@ class RouteWalk:
         self._visited -= removed
         self._passed_ids -= removed
         self._update_progress(
-            path=path[:index],
+            path=before,
             spoken=tuple(id for id in progress.spoken if id not in removed),
             answered=tuple(id for id in progress.answered if id not in removed),
             runs={id: run for id, run in progress.runs.items() if id not in removed},

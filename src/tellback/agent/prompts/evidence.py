@@ -9,7 +9,8 @@ and trust short answers. Letters are compared without case, accents and punctuat
    hesitation, a refusal and a question are no answer.
 3. Half of the words of a text must occur in the messages, with the same stem; its numbers, a code (an email address or
    an id) and a person's name must occur as a whole. A short answer ("the eternal city"), an abbreviation ("NYC") and a
-   word in another script ("ローマ") also support a text, but no code and no name in the same script.
+   word in another script ("ローマ") also support a text, but no code and no name in the same script. A greeting and a
+   sentence are no names.
 4. A placeholder ("unknown", "none") must occur in the newest message, or the answer must be a denial.
 5. A number must be stated, or be computed from stated numbers, or the answer contains no number ("my wife and I").
 6. An option of an enum must be named in the messages, or described by the words, or an answer names no other option. A
@@ -49,6 +50,8 @@ MAX_GAP = 2
 """How many words of a message a quote may omit in one place."""
 MAX_ANSWER_WORDS, MAX_ANSWER_LENGTH = 6, 40
 """How long an answer may be whose meaning is trusted."""
+MAX_NAME_WORDS = 7
+"""How long the name of a person or a company may be."""
 _SCALES = (0.01, 100, 1_000, 100_000, 1_000_000)
 """Between a stated number and its value in another unit: 15%, 1.82 m, three grand, one lakh, 1.5M."""
 MAX_MONTHS = 24
@@ -317,6 +320,8 @@ class _Check:
         if text.joined in _PLACEHOLDERS:
             is_denial = self.answers and not is_name and not self.quote.known.isdisjoint(_NEGATIONS)
             return None if is_denial or self.messages[0].contains(text.joined) else missing
+        if is_name and (_is_greeting(text) or len(text.words) > MAX_NAME_WORDS or value.rstrip().endswith("?")):
+            return f"{_show(value)} is no name"
         if any(message.contains(text.joined) for message in self.messages):
             return None
         is_code = _is_code(value)

@@ -197,6 +197,11 @@ def _known_lines(route: Route, moved: MoveResult, asked_fields: Set[str]) -> lis
             f"{_render_call(run)} was done with earlier values, and stays done. It has not been done with the values"
             " above unless a result says so."
         )
+    undone = [
+        each.title for each in route.states if each.is_action and each.id not in on_path and not replaced.get(each.id)
+    ]
+    if undone:
+        lines.append(f"Not done yet, never say that it was: {'; '.join(undone)}.")
     if progress.earlier_runs:
         lines.append(f"Done before, for other wishes: {'; '.join(map(_render_call, progress.earlier_runs))}.")
     return lines

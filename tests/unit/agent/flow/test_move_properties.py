@@ -326,8 +326,8 @@ def test_a_tool_that_was_not_approved_is_not_passed(seed: int) -> None:
 def test_an_earlier_result_is_only_reused_if_the_tool_ran(seed: int) -> None:
     ran: set[str] = set()
     for played in play_turns(seed):
-        assert {step.state_id for step in played.result.walked if step.action == "kept"} <= ran
         ran |= {state.id for state, _ in played.result.tool_runs}
+        assert {step.state_id for step in played.result.walked if step.action == "kept"} <= ran
 
 
 @many

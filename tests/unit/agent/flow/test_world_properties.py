@@ -14,6 +14,7 @@ import pytest
 
 from tellback.agent.flow import move, route_choice, walk
 from tellback.agent.flow.walk import RouteWalk
+from tellback.agent.sessions.session import enter_route
 from tests.unit.agent.flow.world import BrokenPromise, play
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def keep_other_run(self: RouteWalk, state: Any, run: Any) -> Any:
 
 
 def enter_even_for_a_question(route: Any, session: Any, interpretation: Any, score: float, thresholds: Any) -> bool:
-    return score >= (thresholds.reenter if session.has_completed(route.id) else thresholds.enter)
+    return bool(score >= (thresholds.reenter if session.has_completed(route.id) else thresholds.enter))
 
 
 def replace_list(route: Any, known: Any, interpretation: Any) -> Any:
@@ -104,7 +105,7 @@ MENDS: dict[str, Undo] = {
 
 
 def enter_without_data(session: Any, route_id: str, title: str, *, at: Any) -> Any:
-    return move.enter_route(session, route_id, title, at=at)
+    return enter_route(session, route_id, title, at=at)
 
 
 @pytest.mark.parametrize("mend", MENDS)

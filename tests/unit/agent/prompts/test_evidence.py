@@ -508,6 +508,10 @@ SUPPORTED = [
 ]
 
 REFUSED = [
+    # Sentences as names
+    asked(TEXT, "name", "I was born on 17 May 2001, no sorry, 2002", "I was born on 17 May 2001, no sorry, 2002"),
+    asked(TEXT, "name", "good morning", "good morning", "good morning, I have an appointment at 10"),
+    asked(TEXT, "company_name", "is that urgent?", "is that urgent?", "is that urgent?"),
     # Names and numbers out of nothing
     asked(TEXT, "name", "John Doe", "hi there"),
     told(TEXT, "name", "John Doe", "hi there"),
