@@ -8,7 +8,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 OPENSEARCH := tests/support/servers/opensearch/pom.xml
 
 EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chat_loop stored_conversation memory extraction time_travel \
-	import_history support_with_skills approval flight_booking sessions server_client openai_client mcp_memory many_workers gdpr)
+	import_history support_with_skills approval flight_booking restaurant_order sessions \
+	server_client openai_client mcp_memory many_workers gdpr)
 
 .PHONY: run examples test test-fast coverage check format hooks docs screenshots dist bench clean
 

@@ -97,18 +97,34 @@ async def test_a_session_continues_in_the_next_process_until_it_is_completed(tmp
     assert "Traceback" not in output
 
 
-async def test_with_a_key_the_provider_understands_and_replies() -> None:
+async def test_an_order_is_changed_after_it_was_placed() -> None:
+    code, output = await run("restaurant_order.py")
+    assert code == 0, output
+    assert "stand-in" in output
+    for line in (
+        "So far: 3 large margherita; 2 normal cola; anything else?\n",
+        "> Is all of it vegetarian?\nSo far: 3 large margherita; 2 normal cola; anything else?\n",
+        "3 large margherita, 2 cola: 42 euros, ready for pickup at 19:00:00. Is that right?",
+        "[Order food: completed; ran place_order; model calls: 2]\n> How long does it usually take?\n",
+        "> Could you make it 19:30?\n3 large margherita, 2 cola: 42 euros, ready for pickup at 19:30:00.",
+        "[Reserve a table: completed; ran reserve_table; model calls: 2]",
+    ):
+        assert line in output
+    assert output.count("ran place_order") == 2
+    assert output.count("'number': 'P-1'") == 2
+
+
+@pytest.mark.parametrize(("program", "turns"), [("flight_booking.py", 6), ("restaurant_order.py", 11)])
+async def test_with_a_key_the_provider_understands_and_replies(program: str, turns: int) -> None:
     def answer(request: Request) -> Reply:
         return Anthropic().response(EMPTY_READING if "output_config" in request.body else "All is well.")
 
     async with FakeHttpServer(answer) as wire:
-        code, output = await run_in_subprocess(
-            "flight_booking.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url
-        )
+        code, output = await run_in_subprocess(program, ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 0, output
     assert "claude-sonnet-5" in output
-    assert output.count("All is well.") == 6
-    assert ["output_config" in request.body for request in wire.requests] == [True, False] * 6
+    assert output.count("All is well.") == turns
+    assert ["output_config" in request.body for request in wire.requests] == [True, False] * turns
 
 
 @pytest.fixture(scope="module")

@@ -529,6 +529,8 @@ class Agent:
         id = current.id if current is not None else last.route_id if last is not None and last.completed else None
         route = None if id is None else self.routes_by_id.get(id)
         extracted = session.extracted if route is None else route.schema.restore(session.extracted)
+        if not session.paused_routes and not session.completed_routes:
+            return replace(session, extracted=extracted) if extracted else session
         return replace(
             session,
             extracted=extracted,

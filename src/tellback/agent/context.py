@@ -90,6 +90,8 @@ def split_context(source: Any, session: SessionState, context: Any) -> tuple[dic
     those of this turn, which a function, a hook or an override returned.
     """
     values = context_values(context)
+    if not values:
+        return {}, {}
     lasting = {**({} if _is_function(source) else context_values(source)), **context_values(session.context)}
     is_lasting = {name: name in lasting and lasting[name] == value for name, value in values.items()}
     return (

@@ -40,6 +40,9 @@ _STOPWORDS = {
 }
 
 
+_REFUSAL = re.compile(r"\s*no\b", re.IGNORECASE)
+
+
 class FlowModel(FunctionModel):
     """A model that interprets messages by rules and replies with the texts of the flow.
 
@@ -47,7 +50,7 @@ class FlowModel(FunctionModel):
       and "forget the field". It reads the option of an enum, and a date (2026-12-01) or an integer if the route has one
       field of that type. `reads` maps other fields to rules.
     - Routes: a route matches if the message contains a word of its title, its conditions or `routes[title]`.
-    - Answers: a message answers a step without fields unless it ends with a question mark.
+    - Answers: a message answers a step without fields unless it ends with a question mark, or begins with "no".
     - Conditions: a condition is true if the message contains one of the words in `holds[condition]`. "again" repeats a
       failed tool.
     - Replies: the first canned response of the agent, otherwise the description of the state and the missing fields.
@@ -115,7 +118,7 @@ class FlowModel(FunctionModel):
             words = {key: self._condition_words(text) for key, text in understanding.conditions.items()}
             answer["conditions"] = [key for key, each in words.items() if _contains_any(each, message)]
         if "answered" in understanding.parts:
-            answer["answered"] = not message.rstrip().endswith("?")
+            answer["answered"] = not message.rstrip().endswith("?") and not _REFUSAL.match(message)
         return answer
 
     def _condition_words(self, condition: str) -> Sequence[str]:

@@ -107,6 +107,28 @@ async def test_a_booking_after_leaving_the_route_is_made_anew() -> None:
     assert clinic.booked == ["Monday", "Friday"]
 
 
+@pytest.mark.parametrize("text", ["No, thanks", "Nope", "nein danke", "No, don't book it, please"])
+async def test_a_refusal_books_nothing_even_if_it_is_read_as_an_answer(text: str) -> None:
+    clinic = Clinic()
+    dialogue = Dialogue(clinic.agent)
+    await dialogue.says("Monday, please", understands(route=clinic.route, day="Monday"), says("Monday 9:00?"))
+    await dialogue.says(text, understands(answered=True), says("Not booked"))
+    assert clinic.booked == []
+    dialogue.expect(state="Ask to confirm")
+    assert "Agreement starts: book" in str(dialogue.last.trace.calls[0].messages[0].content)
+    await dialogue.says("No problem, that is fine", understands(answered=True), says("R1"))
+    assert clinic.booked == ["Monday"]
+
+
+async def test_after_the_report_of_an_action_another_route_completes_this_one() -> None:
+    clinic = Clinic()
+    dialogue = await clinic.book_monday()
+    weather = understands(scores={"Tell the weather": 95, clinic.route: 0})
+    await dialogue.says("How is the weather?", weather, says("Sunny"))
+    assert [each.title for each in dialogue.last.completed_routes] == ["Book a visit"]
+    assert "Left unfinished" not in last_prompt(dialogue)
+
+
 async def test_changing_back_to_a_booked_day_books_nothing() -> None:
     clinic = Clinic()
     dialogue = await clinic.book_monday()

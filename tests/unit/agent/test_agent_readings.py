@@ -282,6 +282,21 @@ async def test_a_field_is_not_forgotten_beside_its_fresh_value() -> None:
     dialogue.expect(data={"destination": "Oslo"}, not_asks=["destination"])
 
 
+async def test_a_field_is_not_forgotten_beside_a_value_that_is_known_or_rejected() -> None:
+    dialogue = Dialogue(make_travel_setup().agent)
+    await dialogue.says("To Rome", understands(route="Book a flight", destination="Rome"), says("When?"))
+    reading = understands(
+        data={"destination": "Rome", "passengers": 4},
+        words={"destination": "Rome", "passengers": "not sure"},
+        forget=["destination", "passengers"],
+    )
+    await dialogue.says("I'm not sure yet", reading, says("When?"))
+    dialogue.expect(data={"destination": "Rome"}, state="Ask when and how many")
+    assert sum("is not forgotten" in problem for problem in dialogue.last.trace.problems) == 2
+    await dialogue.says("Forget Rome", understands(forget=["destination"]), says("Where?"))
+    dialogue.expect(data={"destination": None}, state="Ask where to")
+
+
 @pytest.mark.parametrize("text", ["17 May 2001", "May 17, 2001", "17.05.2001", "2001-05-17", "17th of May 2001"])
 async def test_dates_are_read_as_people_write_them(text: str) -> None:
     dialogue = Dialogue(

@@ -88,9 +88,12 @@ class GatherSchema(ABC):
         return self.fields[name].schema.get("type") == "array"
 
     def extend(self, name: str, known: Any, new: Any) -> Any:
-        if list(new[: len(known)]) == list(known):
+        """Return the known list with new items; `new` may also be the complete list."""
+        if len(new) > len(known) and list(new[: len(known)]) == list(known):
             return new
-        return self.check(name, self.plain({name: [*known, *(each for each in new if each not in known)]})[name])
+        # The same text twice is one item; a second equal object is another one, as in "another pizza".
+        items = [each for each in new if each not in known or not isinstance(each, str | int | float)]
+        return self.check(name, self.plain({name: [*known, *items]})[name])
 
     def restore(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Restore the types of values read from JSON; unknown fields and invalid values stay unchanged."""

@@ -43,7 +43,8 @@ class Interpretation:
     clear by route, and the texts of the conditions that are true.
 
     `answered` says whether the message answers a chat state without fields; None means that the model was not asked.
-    `only_asks` is True for a message that consists of questions. `user_spoke` is False if there was no message; with
+    `only_asks` is True for a message that consists of questions, and `declines` for one that begins with a word such as
+    "no". `user_spoke` is False if there was no message; with
     `unreadable` there was one, but the model's reading of it is unusable.
 
     >>> understood = Interpretation(scores={"book": 90}, data={"book": {"to": "Rome"}}, forgotten={"book": ["day"]})
@@ -59,6 +60,7 @@ class Interpretation:
     user_spoke: bool = True
     answered: bool | None = None
     only_asks: bool = False
+    declines: bool = False
     unreadable: bool = False
 
     def has_values(self, route_id: str) -> bool:

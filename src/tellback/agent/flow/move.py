@@ -8,12 +8,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.state import END_ROUTE
 from tellback.agent.flow.interpretation import (
     Interpretation,
     RejectedValue,
     drop_condition,
     resolve_contradictions,
     retry_condition,
+)
+from tellback.agent.flow.result import (
+    MoveGenerator,
+    MoveResult,
+    ToolRunRequest,
+    ToolRunResult,
+    WalkStep,
 )
 from tellback.agent.flow.route_choice import (
     DEFAULT_THRESHOLDS,
@@ -25,15 +33,7 @@ from tellback.agent.flow.route_choice import (
     wants_change,
 )
 from tellback.agent.flow.route_data import collect_done_actions, merge_values, undo_tool_data
-from tellback.agent.flow.walk import (
-    MAX_EARLIER_RUNS,
-    MoveGenerator,
-    MoveResult,
-    RouteWalk,
-    ToolRunRequest,
-    ToolRunResult,
-    WalkStep,
-)
+from tellback.agent.flow.walk import MAX_EARLIER_RUNS, RouteWalk
 from tellback.agent.sessions.session import (
     PausedRoute,
     RouteProgress,
@@ -90,6 +90,7 @@ def move(
     previous, current = session, find_current_route(routes, session)
     ignored: tuple[str, ...] = ()
     queued: tuple[Route, ...] = ()
+    dropped: tuple[Route, ...] = ()
     rejected: tuple[RejectedValue, ...] = ()
     if after_decision:
         choice = RouteChoice(current, "a waiting call was decided")
@@ -97,11 +98,14 @@ def move(
         interpretation, ignored = resolve_contradictions(current, session, interpretation)
         choice = choose_route(routes, session, interpretation, thresholds)
         queued = find_queued_routes(routes, session, interpretation, thresholds, choice)
-        session = _drop_routes(routes, session, interpretation)
+        dropped = _find_dropped_routes(routes, session, interpretation, choice)
+        for route in dropped:
+            if route.id in session.paused_routes:
+                session = drop_paused_route(session, route.id)
     session, completed = _enter_chosen_route(choice, session, interpretation, now)
     if not after_decision:
         session, rejected = _apply_to_other_routes(routes, session, choice.route, queued, interpretation)
-    moved = MoveResult(session, completed=completed)
+    moved = MoveResult(session)
     if choice.route is not None:
         entered = session.current_route is not previous.current_route
         paused = previous.paused_routes.get(choice.route.id)
@@ -117,14 +121,23 @@ def move(
             after_decision=after_decision,
         )
         moved = yield from walk.walk()
-        moved = replace(moved, completed=(*completed, *moved.completed))
+        completed = (*completed, *moved.completed)
     while moved.session.current_route is None:
         waiting = [routes[id] for id in moved.session.waiting_routes if id in routes]
         if not waiting:
             break
         resumed = yield from _resume(waiting[-1], moved.session, now)
+        completed = (*completed, *resumed.completed)
         moved = _combine(moved, resumed)
-    return replace(moved, choice=choice, queued=queued, ignored=ignored, rejected=(*rejected, *moved.rejected))
+    return replace(
+        moved,
+        choice=choice,
+        completed=completed,
+        queued=queued,
+        dropped=dropped,
+        ignored=ignored,
+        rejected=(*rejected, *moved.rejected),
+    )
 
 
 def _resume(route: Route, session: SessionState, now: datetime) -> MoveGenerator:
@@ -140,17 +153,20 @@ def _combine(first: MoveResult, second: MoveResult) -> MoveResult:
         second,
         walked=(*first.walked, *second.walked),
         tool_runs=(*first.tool_runs, *second.tool_runs),
-        completed=(*first.completed, *second.completed),
         rejected=(*first.rejected, *second.rejected),
     )
 
 
-def _drop_routes(routes: Mapping[str, Route], session: SessionState, interpretation: Interpretation) -> SessionState:
-    """Drop the paused routes that the user no longer wants."""
-    for id in session.paused_routes:
-        if id in routes and drop_condition(routes[id]) in interpretation.true_conditions:
-            session = drop_paused_route(session, id)
-    return session
+def _find_dropped_routes(
+    routes: Mapping[str, Route], session: SessionState, interpretation: Interpretation, choice: RouteChoice
+) -> tuple[Route, ...]:
+    """Return the current route and the paused routes that the user no longer wants."""
+    ids = [id for id, paused in session.paused_routes.items() if id in routes and not paused.dropped]
+    found = [routes[id] for id in ids if drop_condition(routes[id]) in interpretation.true_conditions]
+    left = choice.left
+    if left is not None and left is not choice.route and drop_condition(left) in interpretation.true_conditions:
+        found.append(left)
+    return tuple(found)
 
 
 def _enter_chosen_route(
@@ -191,9 +207,16 @@ def _revive(route: Route, session: SessionState) -> SessionState:
 
 
 def is_at_its_end(route: Route, session: SessionState) -> bool:
-    """Whether the current state of the route is one that nothing follows, and has all it asks for."""
+    """Whether the current state of the route has all it asks for, and nothing follows it.
+
+    After an action, the end of the route may follow it: then the state reports what was done.
+    """
     state = None if session.current_state is None else route.state(session.current_state.id)
-    if state is None or state.kind != "chat" or state.transitions or session.pending_calls:
+    if state is None or state.kind != "chat" or session.pending_calls:
+        return False
+    next_targets = [each.resolve_target() for each in state.transitions if each.condition is None]
+    is_report = END_ROUTE in next_targets and bool(collect_done_actions(route.states, session.progress))
+    if state.transitions and not is_report:
         return False
     return all(name in session.extracted or not route.schema.fields[name].required for name in state.gather)
 
@@ -243,5 +266,6 @@ def _apply_to_other_routes(
             pending_calls = () if changed else paused.pending_calls
             changed = tuple(dict.fromkeys((*paused.changed, *changed)))
             group[id] = replace(paused, extracted=extracted, changed=changed, pending_calls=pending_calls)
-    session = replace(session, paused_routes=paused_routes, completed_routes=completed_routes)
+    if (paused_routes, completed_routes) != (session.paused_routes, session.completed_routes):
+        session = replace(session, paused_routes=paused_routes, completed_routes=completed_routes)
     return session, tuple(rejected)

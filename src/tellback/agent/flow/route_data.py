@@ -95,7 +95,8 @@ def collect_done_actions(states: Iterable[State], progress: RouteProgress) -> li
     """Return the runs of the actions among these states that were done in this pass."""
     actions = [state.id for state in states if state.is_action]
     replaced = [run for id in actions for run in progress.replaced_runs.get(id, ())]
-    return [*replaced, *(progress.runs[id] for id in actions if id in progress.runs and not progress.runs[id].error)]
+    runs = [progress.runs[id] for id in actions if id in progress.runs]
+    return [*replaced, *(run for run in runs if run.error is None or run.has_acted)]
 
 
 def list_pass_fields(route: Route, states: Iterable[State]) -> set[str]:

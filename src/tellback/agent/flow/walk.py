@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,7 @@ from tellback.agent.flow.interpretation import (
     retry_condition,
     states_fresh_values,
 )
-from tellback.agent.flow.route_choice import NO_ROUTE_CHOICE, RouteChoice
+from tellback.agent.flow.result import MoveGenerator, MoveResult, ToolRunRequest, ToolRunResult, WalkStep
 from tellback.agent.flow.route_data import (
     apply_approved_arguments,
     collect_done_actions,
@@ -40,78 +40,6 @@ MAX_EARLIER_RUNS = 20
 """The number of runs of earlier passes that a session keeps."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRunRequest:
-    """A tool to run, with its arguments from the gathered data."""
-
-    state: State
-    arguments: Mapping[str, Any]
-    session: SessionState
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRunResult:
-    """The result of a state's tool. `value` is the return value; `data` and `context` are merged, and None removes a
-    field. With `pending` the tool has not run: it needs a person's approval."""
-
-    run: ToolRun
-    value: Any = None
-    data: Mapping[str, Any] = field(default_factory=dict)
-    context: Mapping[str, Any] = field(default_factory=dict)
-    pending: PendingCall | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WalkStep:
-    """One step of a walk: the action at a state ("skipped", "ran", "kept", "failed", "waits", "held", "repeats",
-    "speaks" or "ended"), and the reason."""
-
-    state_id: str
-    state: str
-    action: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class MoveResult:
-    """The result of a move. `state` of `route` speaks next; with `ended` the route was completed and no state speaks.
-
-    `missing` are fields that the state still needs. `completed` are the routes that ended in this turn, and `queued`
-    those that wait until the current one ends. `went_back` is the reason why a state before the last one speaks.
-    `rejected` and `ignored` are what was not applied: values, and contradictory parts of the interpretation.
-
-    >>> from datetime import UTC, datetime
-    >>> from tellback.agent import Route, create_session
-    >>> from tellback.agent.flow.move import move
-    >>> schema = {"type": "object", "properties": {"to": {"type": "string"}, "day": {"type": "string"}}}
-    >>> route = Route("Book a flight", gather_schema=schema)
-    >>> ask = route.initial_state.transition_to(chat_state="Ask where to and when", gather=["to", "day"])
-    >>> understood = Interpretation(data={route.id: {"to": "Rome"}})
-    >>> try:
-    ...     next(move({route.id: route}, create_session(), understood, datetime.now(UTC)))
-    ... except StopIteration as end:
-    ...     result = end.value
-    >>> result.state.title, result.missing, result.session.extracted
-    ('Ask where to and when', ('day',), {'to': 'Rome'})
-    """
-
-    session: SessionState
-    route: Route | None = None
-    state: State | None = None
-    ended: bool = False
-    choice: RouteChoice = NO_ROUTE_CHOICE
-    walked: tuple[WalkStep, ...] = ()
-    tool_runs: tuple[tuple[State, ToolRun], ...] = ()
-    missing: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    completed: tuple[Route, ...] = ()
-    queued: tuple[Route, ...] = ()
-    went_back: str = ""
-    rejected: tuple[RejectedValue, ...] = ()
-    ignored: tuple[str, ...] = ()
-
-
-MoveGenerator = Generator[ToolRunRequest, ToolRunResult, MoveResult]
 Verdict = tuple[str, str]
 """The action at a state ("leave", "speak", "return" or "fail"), and the reason."""
 
@@ -132,6 +60,9 @@ class RouteWalk:
     ) -> None:
         self._route = route
         self._session = session
+        self._data: Mapping[str, Any] = session.extracted
+        self._progress = session.progress
+        self._path = session.progress.path
         self._interpretation = interpretation
         self._now = now
         self._changed = tuple(changed)
@@ -146,9 +77,7 @@ class RouteWalk:
         self._rejected = [
             each.field for each in interpretation.rejected if each.explained and each.route_id in ("", route.id)
         ]
-        self._passed_ids = {
-            id for id in session.progress.path if self._current_state is None or id != self._current_state.id
-        }
+        self._passed_ids = {id for id in self._path if self._current_state is None or id != self._current_state.id}
         self._has_run_tool = False
         self._has_looped = False
         self._has_led_back = False
@@ -193,9 +122,9 @@ class RouteWalk:
             self._visited |= self._passed_ids  # their answers stay valid
             return self._current_state, "arrive", "a waiting call was decided"
         self._apply_message()
-        data = undo_tool_data(self._route, self._session.progress.runs.values(), self._data, self._stated)
-        self._session = replace(self._session, extracted=data)
-        self._update_progress(path=())
+        data = undo_tool_data(self._route, self._progress.runs.values(), self._data, self._stated)
+        self._data = data
+        self._path = ()
         start = self._route.initial_state
         self._visited.add(start.id)
         self._append_to_path(start)
@@ -213,15 +142,16 @@ class RouteWalk:
             self._add_step(target, "repeats", self._back_reason)
             used = {name: value for name, value in self._stated.items() if name in self._current_state.gather}
             self._stated = {name: value for name, value in self._stated.items() if name not in used}
+            self._interpretation = replace(self._interpretation, data={self._route.id: self._stated})
             self._report_used(used, self._back_reason)
             self._begin_pass(target, self._current_state, looping.forgets)
-        interpretation = replace(self._interpretation, data={self._route.id: self._stated})
-        data, changed, refused = merge_values(self._route, self._data, interpretation)
+        data, changed, refused = merge_values(self._route, self._data, self._interpretation)
         self._rejections += refused
         self._rejected += [each.field for each in refused]
         if data != self._data:
             metadata = {**self._session.metadata, "last_updated_at": self._now}
-            self._session = replace(self._session, extracted=data, metadata=metadata)
+            self._session = replace(self._session, metadata=metadata)
+            self._data = data
         self._changed = tuple(dict.fromkeys((*self._changed, *changed)))
         self._missing_for_next = ()
         self._reopen()
@@ -269,8 +199,8 @@ class RouteWalk:
 
         With `asks_again` the fields of the target are cleared even if they are lists.
         """
-        progress = self._session.progress
-        path = self._old_path if not self._visited else progress.path
+        progress = self._progress
+        path = self._old_path if not self._visited else self._path
         index = path.index(target.id) if target.id in path else len(path)
         ids = path[index:]
         removed = set(ids)
@@ -286,14 +216,12 @@ class RouteWalk:
             self._report_used(used, self._back_reason)
         else:
             cleared -= set(self._stated)
-        gathered = [name for state in states for name in state.gather]
-        self._session = replace(
-            self._session, extracted={name: value for name, value in self._data.items() if name not in cleared}
-        )
+        lists = [name for state in states for name in state.gather if self._route.schema.is_list(name)]
+        self._data = {name: value for name, value in self._data.items() if name not in cleared}
         self._visited -= removed
         self._passed_ids -= removed
+        self._path = before
         self._update_progress(
-            path=before,
             spoken=tuple(id for id in progress.spoken if id not in removed),
             answered=tuple(id for id in progress.answered if id not in removed),
             runs={id: run for id, run in progress.runs.items() if id not in removed},
@@ -302,15 +230,15 @@ class RouteWalk:
             held=tuple(id for id in progress.held if id not in removed),
             confirmed={id: arguments for id, arguments in progress.confirmed.items() if id not in removed},
             forgotten=tuple(dict.fromkeys((*progress.forgotten, *sorted(cleared & set(self._route.gatherable))))),
-            asked_again=tuple(name for name in gathered if name in self._data and name not in self._stated),
+            asked_again=tuple(name for name in lists if name in self._data and name not in self._stated),
             earlier_runs=(*progress.earlier_runs, *done)[-MAX_EARLIER_RUNS:],
         )
         self._remove_outdated_runs()
 
     def _remove_outdated_runs(self) -> None:
         """Remove the runs before a new pass whose arguments were cleared for it."""
-        for id in self._session.progress.path:
-            state, run = self._route.state(id), self._session.progress.runs.get(id)
+        for id in self._path:
+            state, run = self._route.state(id), self._progress.runs.get(id)
             if state is None or run is None:
                 continue
             try:
@@ -331,7 +259,7 @@ class RouteWalk:
 
     def _reopen(self) -> None:
         """Let the states ask again for the fields that the user took back."""
-        progress = self._session.progress
+        progress = self._progress
         taken_back = {name for name in self._changed if name not in self._data}
         spoken, asked_again = progress.spoken, progress.asked_again
         if taken_back:
@@ -347,9 +275,9 @@ class RouteWalk:
     def _change_choices(self) -> None:
         """Change a branch that was chosen earlier, if the message says so."""
         true = self._interpretation.true_conditions
-        if not true or self._current_state is None:
+        if not true:
             return
-        choices = dict(self._session.progress.choices)
+        choices = dict(self._progress.choices)
         ahead = {
             each.condition
             for state in self._route.states
@@ -395,13 +323,16 @@ class RouteWalk:
         if state.gather:
             self._add_step(state, "skipped", f"{', '.join(state.gather)} is known")
             return "leave", ""
-        if state.id in self._session.progress.answered:
+        if state.id in self._progress.answered:
             self._add_step(state, "skipped", "it was answered before")
             return "leave", ""
         return "speak", "it is next"
 
     def _judge_answer(self, state: State, missing: Sequence[str]) -> Verdict:
         """Whether the user's message answers the state that spoke last."""
+        if missing and self._interpretation.answered and set(missing) <= set(self._progress.asked_again):
+            self._update_progress(asked_again=())
+            return "leave", "the user adds nothing"
         if missing:
             return "speak", f"still needs {', '.join(missing)}"
         if state.gather and all(name in self._data for name in state.gather):
@@ -434,7 +365,7 @@ class RouteWalk:
 
     def _leads_to_done_tool(self, state: State) -> bool:
         """Whether the user changed values back to those with which the action that follows was done in this pass."""
-        progress, changed = self._session.progress, {*self._changed, *self._stated}
+        progress, changed = self._progress, {*self._changed, *self._stated}
         for target in state.next_states():
             if target.is_action and changed & read_fields(target):
                 runs = [*progress.replaced_runs.get(target.id, ()), *filter(None, [progress.runs.get(target.id)])]
@@ -457,7 +388,7 @@ class RouteWalk:
             if verdict is not None:
                 return verdict
         arguments = pending.call.input if after_decision and pending is not None else gathered
-        result = yield ToolRunRequest(state, arguments, self._session)
+        result = yield ToolRunRequest(state, arguments, self._current_session())
         # The states after this tool speak about its new result.
         self._has_run_tool = True
         self._forget_later_answers()
@@ -468,7 +399,7 @@ class RouteWalk:
         self._session = replace(self._session, pending_calls=())
         if after_decision:
             approved = apply_approved_arguments(state, arguments, result.run.arguments, self._data)
-            self._session = replace(self._session, extracted=approved)
+            self._data = approved
             source = self._build_arguments(state)
         else:
             source = dict(result.run.arguments)  # an interrupted turn may have run it with other arguments
@@ -478,8 +409,8 @@ class RouteWalk:
         self._add_step(state, "ran" if run.error is None else "failed", run.error or "the route reached this state")
         if run.error is None and not state.repeat and source != gathered and not after_decision:
             return self._hold(state, run)
-        held = tuple(id for id in self._session.progress.held if id != state.id)
-        self._update_progress(runs={**self._session.progress.runs, state.id: run}, held=held)
+        held = tuple(id for id in self._progress.held if id != state.id)
+        self._update_progress(runs={**self._progress.runs, state.id: run}, held=held)
         if run.error is not None:
             self._back_reason = self._back_reason or f"{run.tool} failed"
         return ("leave", "") if run.error is None else ("fail", f"{run.tool} failed")
@@ -490,7 +421,7 @@ class RouteWalk:
             return "speak", "its call waits for approval"
         self._drop_call(pending)  # it was made with values that have changed
         this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
-        progress = self._session.progress
+        progress = self._progress
         run = this_turn or progress.runs.get(state.id)
         if this_turn is None and (run is None or run.gathered_arguments != gathered):
             run = self._restore_replaced_run(state, gathered) or run
@@ -523,7 +454,7 @@ class RouteWalk:
         confirmation = self._find_confirmation(state)
         if confirmation is None or not state.is_action:
             return None
-        confirmed = self._session.progress.confirmed
+        confirmed = self._progress.confirmed
         if self._was_confirmed_now(state) or retry_condition(state) in self._interpretation.true_conditions:
             self._update_progress(confirmed={**confirmed, state.id: arguments})
             return None
@@ -535,27 +466,32 @@ class RouteWalk:
         return "return", reason
 
     def _judge_consent(self, state: State) -> Verdict | None:
-        """A message that only asks questions, and states no value, starts no tool that the user has not seen coming."""
-        current = self._current_state
-        if current is None or not self._interpretation.only_asks or self._states_news:
+        """Stop before a tool if the message consists of questions, and before an action if it begins with "no".
+
+        A message that states new values is the reason for the tool, and does not stop it.
+        """
+        current, message = self._current_state, self._interpretation
+        if current is None or self._states_news or current.kind != "chat" or current.id not in self._path:
             return None
-        if state.repeat and (self._interpretation.answered or any(map(self._is_chosen, current.transitions))):
-            return None
-        if current.kind != "chat" or current.id not in self._session.progress.path:
+        is_chosen = any(map(self._is_chosen, current.transitions))
+        if message.only_asks:
+            is_allowed = not state.is_action and bool(message.answered or is_chosen)
+        else:
+            is_allowed = not (message.declines and state.is_action) or is_chosen
+        if is_allowed:
             return None
         self._return_to(current)
-        return "return", f"a question does not start {state.title}"
+        return "return", f"the message does not agree to {state.title}"
 
     def _keep(self, state: State, run: ToolRun) -> Verdict:
         """Use an earlier run again."""
-        data = reapply_tool_data(self._route, run, self._data, self._stated)
-        self._session = replace(self._session, extracted=data)
+        self._data = reapply_tool_data(self._route, run, self._data, self._stated)
         self._add_step(state, "kept", "it ran with the same arguments")
         return "leave", ""
 
     def _restore_replaced_run(self, state: State, gathered: Mapping[str, Any]) -> ToolRun | None:
         """Return the replaced run with these arguments, and make it the state's run again."""
-        progress = self._session.progress
+        progress = self._progress
         replaced = progress.replaced_runs.get(state.id, ())
         found = next((run for run in replaced if run.gathered_arguments == gathered), None)
         if found is None:
@@ -572,7 +508,7 @@ class RouteWalk:
 
     def _replace_run(self, state: State, run: ToolRun) -> None:
         """Store that a run was done with values that have changed since."""
-        progress = self._session.progress
+        progress = self._progress
         replaced = (*progress.replaced_runs.get(state.id, ()), run)
         self._update_progress(
             runs={id: each for id, each in progress.runs.items() if id != state.id},
@@ -583,21 +519,21 @@ class RouteWalk:
         """Return to the confirmation before a tool that has acted with other values; without one, ask at the tool."""
         self._replace_run(state, run)
         if self._restore_replaced_run(state, self._build_arguments(state)) is not None:  # changed back
-            return self._keep(state, self._session.progress.runs[state.id])
+            return self._keep(state, self._progress.runs[state.id])
         reason = f"{state.title} was done with other values"
         self._back_reason = self._back_reason or reason
         self._add_step(state, "held", reason)
         confirmation = self._find_confirmation(state)
         if confirmation is None:
-            self._update_progress(held=(*self._session.progress.held, state.id))
+            self._update_progress(held=(*self._progress.held, state.id))
             return "speak", reason
         self._return_to(confirmation)
         return "return", reason
 
     def _find_confirmation(self, state: State) -> State | None:
         """Return the chat state without fields that was answered right before a tool, if there is one."""
-        progress = self._session.progress
-        for id in reversed(progress.path[: progress.path.index(state.id)]):
+        progress = self._progress
+        for id in reversed(self._path[: self._path.index(state.id)]):
             passed = self._route.state(id)
             if passed is not None and passed.kind == "chat" and id in progress.spoken:
                 return None if passed.gather else passed
@@ -610,11 +546,11 @@ class RouteWalk:
 
     def _return_to(self, state: State) -> None:
         """Return to a state of this walk, which speaks again."""
-        progress = self._session.progress
-        path = progress.path[: progress.path.index(state.id) + 1]
-        left = {*progress.path[len(path) :], state.id}
+        progress = self._progress
+        path = self._path[: self._path.index(state.id) + 1]
+        left = {*self._path[len(path) :], state.id}
+        self._path = path
         self._update_progress(
-            path=path,
             answered=tuple(id for id in progress.answered if id not in left),
             choices={id: words for id, words in progress.choices.items() if id not in left},
         )
@@ -622,7 +558,7 @@ class RouteWalk:
 
     def _forget_later_answers(self) -> None:
         """Forget the answers to states after a tool that ran, and the confirmed actions there."""
-        progress = self._session.progress
+        progress = self._progress
         answered = tuple(id for id in progress.answered if id in self._visited)
         if answered == progress.answered:
             return
@@ -650,7 +586,8 @@ class RouteWalk:
                 return replace(result.run, error=error, has_acted=True)
         previous = schema.plain({name: self._data[name] for name in values if name in self._data})
         changed = schema.plain({name: data.get(name) for name in values})
-        self._session = replace(self._session, extracted=data, context={**self._session.context, **result.context})
+        self._session = replace(self._session, context={**self._session.context, **result.context})
+        self._data = data
         return replace(result.run, changed_values=changed, previous_values=previous)
 
     def _choose_transition(
@@ -713,7 +650,7 @@ class RouteWalk:
     def _condition_holds(self, transition: Transition, data: Mapping[str, Any]) -> bool:
         if isinstance(transition.condition, str):
             if transition.source.id in self._passed_ids:  # chosen earlier; the message is about the current state
-                return self._session.progress.choices.get(transition.source.id) == transition.condition
+                return self._progress.choices.get(transition.source.id) == transition.condition
             return transition.condition in self._interpretation.true_conditions
         assert transition.condition is not None
         return self._evaluate(transition.source, "a condition", transition.condition, data)
@@ -744,7 +681,7 @@ class RouteWalk:
 
     def _missing_fields(self, state: State) -> tuple[str, ...]:
         """Return the fields to ask for: required ones, optional ones not asked for yet, and rejected ones."""
-        progress = self._session.progress
+        progress = self._progress
         has_spoken = state.id in progress.spoken
         fields = self._route.schema.fields
         return tuple(
@@ -757,30 +694,28 @@ class RouteWalk:
     def _find_pending_call(self, state: State) -> PendingCall | None:
         return next((each for each in self._session.pending_calls if each.state_id == state.id), None)
 
-    @property
-    def _data(self) -> Mapping[str, Any]:
-        return self._session.extracted
+    def _current_session(self) -> SessionState:
+        """Return the session with the data and the progress of the walk, which are copied only when needed."""
+        return replace(self._session, extracted=self._data, progress=replace(self._progress, path=self._path))
 
     def _update_progress(self, **changes: Any) -> None:
-        self._session = replace(self._session, progress=replace(self._session.progress, **changes))
+        self._progress = replace(self._progress, **changes)
 
     def _append_to_path(self, state: State) -> None:
-        self._update_progress(path=(*(id for id in self._session.progress.path if id != state.id), state.id))
+        self._path = (*(id for id in self._path if id != state.id), state.id)
 
     def _leave(self, state: State, transition: Transition) -> None:
         """Store that the state was answered, and the chosen condition in words: later messages do not repeat it."""
-        progress = self._session.progress
-        choices = {id: words for id, words in progress.choices.items() if id != state.id}
-        if isinstance(transition.condition, str):
-            choices[state.id] = transition.condition
-        answered = progress.answered
-        if state.kind == "chat" and state.id in progress.spoken and state.id not in answered:
-            answered = (*answered, state.id)
-        self._update_progress(choices=choices, answered=answered)
+        progress = self._progress
+        condition = transition.condition if isinstance(transition.condition, str) else None
+        if progress.choices.get(state.id) != condition:
+            others = {id: words for id, words in progress.choices.items() if id != state.id}
+            self._update_progress(choices=others if condition is None else {**others, state.id: condition})
+        if state.kind == "chat" and state.id in progress.spoken and state.id not in progress.answered:
+            self._update_progress(answered=(*progress.answered, state.id))
         forgotten = [name for name in transition.forgets if name not in self._stated]
         if forgotten and state.id not in self._passed_ids:
-            data = {name: value for name, value in self._data.items() if name not in forgotten}
-            self._session = replace(self._session, extracted=data)
+            self._data = {name: value for name, value in self._data.items() if name not in forgotten}
 
     def _go_back(self, state: State, target: State, transition: Transition, reason: str) -> str:
         """Begin a new pass at a state that this walk has passed. Return the problem if that is not allowed.
@@ -812,21 +747,23 @@ class RouteWalk:
         missing = self._missing_fields(state) or tuple(
             name for name in self._missing_for_next if name in self._route.gatherable
         )
-        session, current = self._session, self._session.current_state
+        progress = self._progress
+        if state.id not in progress.spoken:
+            self._update_progress(spoken=(*progress.spoken, state.id))
+        if state.id in progress.answered:
+            self._update_progress(answered=tuple(id for id in progress.answered if id != state.id))
+        session, current = self._current_session(), self._session.current_state
         if current is None or current.id != state.id:
             session = enter_state(session, state.id, state.title, at=self._now)
-        progress = session.progress
-        if state.id not in progress.spoken:
-            progress = replace(progress, spoken=(*progress.spoken, state.id))
-        progress = replace(progress, answered=tuple(id for id in progress.answered if id != state.id))
-        pending_calls = tuple(each for each in session.pending_calls if each.state_id == state.id)
-        session = replace(session, progress=progress, pending_calls=pending_calls)
+        if any(each.state_id != state.id for each in session.pending_calls):
+            pending_calls = tuple(each for each in session.pending_calls if each.state_id == state.id)
+            session = replace(session, pending_calls=pending_calls)
         return self._build_result(session, state=state, missing=missing, went_back=self._explain_return(state))
 
     def _explain_return(self, state: State) -> str:
         """Return the reason why a state before the last one or on another branch speaks, or an empty string."""
         current = self._current_state
-        if self._changed_choices and current is not None and current.id not in self._session.progress.path:
+        if self._changed_choices and current is not None and current.id not in self._path:
             return self._back_reason
         if current is None or current is state or state.id not in self._old_path or current.id not in self._old_path:
             return ""
@@ -837,7 +774,7 @@ class RouteWalk:
     def _complete(self, state: State, why: str) -> MoveResult:
         self._add_step(state, "ended", why)
         return self._build_result(
-            leave_route(self._session, completed=True, at=self._now), ended=True, completed=(self._route,)
+            leave_route(self._current_session(), completed=True, at=self._now), ended=True, completed=(self._route,)
         )
 
     def _build_result(self, session: SessionState, **more: Any) -> MoveResult:

@@ -17,7 +17,7 @@ and trust short answers. Letters are compared without case, accents and punctuat
    boolean needs words about the field, or an answer.
 7. A date needs words with its day, its month or a relative time; a date far from today needs its year. A time of day
    needs its hour or a word such as "noon", or an answer without numbers.
-8. Each item of a list needs support, and half of the values of an object, with all of their codes.
+8. Each item of a list needs support, and half of the values of an object, with all of its codes and numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
@@ -196,17 +196,44 @@ def find_missing_evidence(
     if words is None or not words.strip():
         words, asked = newest, asked and len(_parse(newest).words) <= MAX_ANSWER_WORDS
     texts = (newest, *earlier)
-    source = next((text for text in texts if _is_quoted(words, text)), None)
+    source = next((text for text in texts if is_quoted(words, text)), None)
     if source is None:
         return f"the user's messages do not contain the words {_show(words)}"
     quote, messages = _parse(words), [_parse(text) for text in texts]
     if asked := asked and source is newest and not _is_question(quote, newest):
         denies = value is False or (isinstance(value, str) and not _parse(value).known.isdisjoint(_NEGATIONS))
         asked = not _states_nothing(quote) or (denies and _is_refusal(quote))
-    return _Check(words, quote, source, messages, asked, today).run(schema, name, value, 0)
+    check = _Check(words, quote, source, messages, asked, today, schema.get("$defs", {}))
+    return check.run(schema, name, value, 0)
 
 
-def _is_quoted(words: str, message: str) -> bool:
+def is_literal(value: Any, words: str | None, newest: str) -> bool:
+    """Whether the newest message contains the words, and these contain the value as it is.
+
+    This is the usual case of numbers and of one or two words. It needs no parsing.
+    """
+    if not words or words not in newest:
+        return False
+    if isinstance(value, str):
+        text, folded = value, value.casefold().split()
+        if not 1 <= len(folded) <= 2 or "".join(folded) in _PLACEHOLDERS or not _GREETINGS.isdisjoint(folded):
+            return False
+    elif type(value) is int and value >= 0:
+        text = str(value)
+    else:
+        return False
+    at = words.find(text)
+    before, after = words[max(0, at - 1) : max(0, at)], words[at + len(text) : at + len(text) + 1]
+    is_whole = not (before.isalnum() or after.isalnum())
+    return at >= 0 and is_whole and (isinstance(value, str) or (before not in _JOINTS and after not in _JOINTS))
+
+
+_JOINTS = frozenset(".,:/-%\u2019'$")
+"""Characters that may join the digits of a longer number, a date or a time."""
+
+
+def is_quoted(words: str, message: str) -> bool:
+    """Whether the words occur in the message, with small gaps and typos; an ellipsis joins pieces."""
     text, pieces = _parse(message), [_parse(piece) for piece in re.split(r"\.{2,}|…", words)]
     if not any(piece.words for piece in pieces):
         return words.strip() in message
@@ -216,6 +243,7 @@ def _is_quoted(words: str, message: str) -> bool:
             sum(word in text.known for word in piece.words) * 2 >= len(piece.words)
             and text.contains_in_order(piece.words, MAX_GAP)
         )
+        or (len(piece.words) == 1 and any(_is_typo(word, piece.words[0]) for word in text.known))
         for piece in pieces
     )
 
@@ -263,13 +291,15 @@ class _Check:
     answers: bool
     """Whether the words answer the agent's question for the field."""
     today: date
+    definitions: Mapping[str, Any] = field(default_factory=dict)
+    """The `$defs` of the schema."""
     is_part: bool = False
     """Whether the value is an item of a list or a value of an object: then numbers are not added."""
 
     def run(self, schema: Any, name: str, value: Any, depth: int) -> str | None:
         if depth > MAX_DEPTH:
             return f"{name} is nested too deeply"
-        branches = list(_branches(schema))
+        branches = list(_branches(schema, self.definitions))
         if isinstance(value, str) and any("properties" in branch or "items" in branch for branch in branches):
             with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(value)
@@ -307,7 +337,13 @@ class _Check:
         present = {str(name): each for name, each in value.items() if each is not None}
         reasons = {name: check.run(parts.get(name, {}), name, each, depth + 1) for name, each in present.items()}
         missing = {name: reason for name, reason in reasons.items() if reason is not None}
-        codes = [reason for name, reason in missing.items() if _is_code(present[name])]
+        # Most of an object may be understood from the context, but its codes and numbers are stated.
+        has_numbers = bool(find_numbers(self.words))
+        codes = [
+            reason
+            for name, reason in missing.items()
+            if _is_code(present[name]) or (has_numbers and type(present[name]) in (int, float))
+        ]
         if not reasons:
             return "the object contains no values"
         return next(iter((*codes, *missing.values()))) if codes or len(missing) * 2 > len(reasons) else None
@@ -509,15 +545,17 @@ def _is_code(value: Any) -> bool:
     return "@" in value or all(any(map(str.isdecimal, part)) for part in value.split())
 
 
-def _branches(schema: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema and the schemas that it is composed of."""
+def _branches(schema: Any, definitions: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema and the schemas that it refers to or is composed of."""
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return
     yield schema
     for key in ("anyOf", "oneOf", "allOf"):
         parts = schema.get(key)
         for part in parts if isinstance(parts, list | tuple) else ():
-            yield from _branches(part, depth + 1)
+            yield from _branches(part, definitions, depth + 1)
+    if isinstance(schema.get("$ref"), str):
+        yield from _branches(definitions.get(schema["$ref"].rpartition("/")[2]), definitions, depth + 1)
 
 
 def _find_options(branches: Iterable[Mapping[str, Any]]) -> list[Any]:

@@ -11,12 +11,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses
 from tellback.agent.definitions.guidelines import CompositionMode, Guideline, GuidelineMatch
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import State
 from tellback.agent.flow.move import Interpretation, MoveResult
+from tellback.agent.flow.route_data import collect_done_actions
 from tellback.agent.prompts.builder import BuiltInSection, PromptBuilder
 from tellback.agent.prompts.understand import trim_to_user_message
 from tellback.agent.sessions.session import ToolRun
@@ -113,41 +115,64 @@ def render_reply_prompt(
     `closing_sections` end the instructions, such as the instruction of the composition mode.
     """
     lasting_values, changed_values = context
+    system, tag = _render_system_prompt(agent, lasting_values)
+    if memory_text:
+        memory = PromptBuilder().add_section("memory", memory_text.replace(tag, REMOVED))
+        system = "\n\n".join(filter(None, (system, memory.build())))
+
+    turn = PromptBuilder()
+    always = {id(each) for each in agent.guidelines if each.condition is None}
+    others = [each for each in matches if id(each.guideline) not in always]
+    if others:
+        found = PromptBuilder().add_guidelines(others)
+        turn.add_section("guidelines for this message", found.sections.get(BuiltInSection.GUIDELINES, ""))
+    route = moved.route
+    if route is not None:  # without its conditions, which decide only when to enter it
+        fields = ("title", "description", "rules", "prohibitions")
+        turn.add_active_routes([{name: getattr(route, name) for name in fields}])
+    if changed_values:
+        turn.add_context(changed_values)
+    turn.add_section("now", "\n".join(_instruction_lines(agent, moved, interpretation)))
+    for name, text in closing_sections.items():
+        turn.add_section(name, text)
+    return ReplyPrompt(system, f"<{tag}>\n{turn.build().replace(tag, REMOVED)}\n</{tag}>", tag)
+
+
+def _render_system_prompt(agent: Agent, values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the system prompt without the memory, and the tag of the instructions."""
+    context = PromptBuilder().add_context(values).sections.get(BuiltInSection.CONTEXT, "") if values else ""
+    lists = tuple(agent.terms), tuple(agent.capabilities), tuple(agent.guidelines)
+    settings = (agent.description, agent.goal, agent.rules, agent.prohibitions, agent.composition_mode, *lists, context)
+    cached = _SYSTEM_PROMPTS.get(agent)
+    if cached is not None and cached[0] == settings:
+        return cached[1:]
     system = PromptBuilder().add_identity(agent.name, agent.description, agent.goal)
     rules = [f"- You must: {each}" for each in agent.rules]
     rules += [f"- You must never: {each}" for each in agent.prohibitions]
     system.add_section("rules", "\n".join(rules))
     system.add_glossary(agent.terms).add_capabilities(agent.capabilities)
     system.add_guidelines(each for each in agent.guidelines if each.condition is None)
-    system.add_context(lasting_values)
+    system.add_section(BuiltInSection.CONTEXT, context)
     # Whoever does not know the system prompt cannot guess the tag, and it is the same in each turn and process.
     tag = f"turn-{hashlib.sha256(system.build().encode(errors='replace')).hexdigest()[:12]}"
     about = ABOUT_INSTRUCTIONS.format(tag=tag)
-    system.add_section(
-        "instructions", f"{about}\n{SIDE_QUESTIONS}" if agent.composition_mode is CompositionMode.FLUID else about
-    )
-    system.add_section("memory", (memory_text or "").replace(tag, REMOVED))
+    is_fluid = agent.composition_mode is CompositionMode.FLUID
+    system.add_section("instructions", f"{about}\n{SIDE_QUESTIONS}" if is_fluid else about)
+    _SYSTEM_PROMPTS[agent] = settings, system.build(), tag
+    return system.build(), tag
 
-    turn = PromptBuilder()
-    always = {id(each) for each in agent.guidelines if each.condition is None}
-    found = PromptBuilder().add_guidelines(each for each in matches if id(each.guideline) not in always)
-    turn.add_section("guidelines for this message", found.sections.get(BuiltInSection.GUIDELINES, ""))
-    route = moved.route
-    if route is not None:  # without its conditions, which decide only when to enter it
-        fields = ("title", "description", "rules", "prohibitions")
-        turn.add_active_routes([{name: getattr(route, name) for name in fields}])
-    turn.add_context(changed_values)
-    turn.add_section("now", "\n".join(_instruction_lines(agent, moved, interpretation)))
-    for name, text in closing_sections.items():
-        turn.add_section(name, text)
-    return ReplyPrompt(system.build(), f"<{tag}>\n{turn.build().replace(tag, REMOVED)}\n</{tag}>", tag)
+
+_SYSTEM_PROMPTS: WeakKeyDictionary[Agent, tuple[tuple[Any, ...], str, str]] = WeakKeyDictionary()
+"""The settings of each agent, and the system prompt and the tag that were made from them."""
 
 
 def _instruction_lines(agent: Agent, moved: MoveResult, interpretation: Interpretation) -> list[str]:
     """Return the instructions for this reply."""
     route, state = moved.route, moved.state
     rejected = [each for each in (*interpretation.rejected, *moved.rejected) if each.explained]
-    lines = []
+    lines = (
+        [f"The user no longer wants: {', '.join(repr(each.title) for each in moved.dropped)}."] if moved.dropped else []
+    )
     for other in agent.routes:
         is_told = other in moved.completed or (route is None and other.id in moved.session.completed_routes)
         if is_told and other is not route:
@@ -187,21 +212,30 @@ def _known_lines(route: Route, moved: MoveResult, asked_fields: Set[str]) -> lis
         )
         if values
     ]
+    chosen = [progress.choices[id] for id in progress.path if id in progress.choices]
+    if chosen:
+        lines.append(f"Chosen: {'; '.join(chosen)}.")
     pending_ids = {each.state_id for each in session.pending_calls}
     on_path = {id for id in progress.path if id in progress.runs and id not in pending_ids}
     lines += [_render_tool_run(progress.runs[id]) for id in progress.path if id in on_path]
-    replaced = {id: runs for id, runs in progress.replaced_runs.items() if runs}
-    lines += [_render_tool_run(run) for each, run in moved.tool_runs if each.id not in {*on_path, *replaced}]
-    for run in (run for runs in replaced.values() for run in runs):
+    # What was done in this pass, with other values or on another branch.
+    done = collect_done_actions(route.states, progress) if route.has_actions else []
+    elsewhere = [run for run in done if all(run is not progress.runs[id] for id in on_path)]
+    lines += [
+        _render_tool_run(run)
+        for each, run in moved.tool_runs
+        if each.route is route and each.id not in on_path and all(run is not other for other in elsewhere)
+    ]
+    for run in elsewhere:
         lines.append(
             f"{_render_call(run)} was done with earlier values, and stays done. It has not been done with the values"
             " above unless a result says so."
         )
-    undone = [
-        each.title for each in route.states if each.is_action and each.id not in on_path and not replaced.get(each.id)
-    ]
+    done_names = {run.tool for run in done}
+    actions = [state.tool.name for state in route.states if state.is_action and state.tool is not None]
+    undone = [name for name in dict.fromkeys(actions) if name not in done_names]
     if undone:
-        lines.append(f"Not done yet, never say that it was: {'; '.join(undone)}.")
+        lines.append(f"Not done yet, never say that it was: {', '.join(undone)}.")
     if progress.earlier_runs:
         lines.append(f"Done before, for other wishes: {'; '.join(map(_render_call, progress.earlier_runs))}.")
     return lines

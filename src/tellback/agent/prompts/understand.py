@@ -1,36 +1,30 @@
-"""Understand a message by one structured model call: the questions, their prompt and schema, and the parsed answer.
+"""Understand a message by one structured model call: the questions, their prompt, and the schema of the answer.
 
 Only open questions are included. Without open questions there is no call."""
 
 from __future__ import annotations
 
 import functools
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tellback.agent.definitions.canned_responses import CannedResponse
 from tellback.agent.definitions.guidelines import Guideline, Term
 from tellback.agent.definitions.route import Route
-from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.interpretation import (
-    Interpretation,
-    RejectedValue,
     change_condition,
     drop_condition,
     retract_condition,
     retry_condition,
 )
 from tellback.agent.flow.route_choice import find_current_route, find_sole_route
-from tellback.agent.prompts.evidence import find_content, find_missing_evidence
-from tellback.agent.sessions.session import SessionState, find_unfinished, get_route_data
+from tellback.agent.sessions.session import SessionState, find_unfinished
 from tellback.memory.templates import sanitize_line
 from tellback.tools.json_schema import closed_object
 from tellback.types import Message, message_text
-from tellback.types.jsontext import dump_json, dump_json_line, strip_code_fence
+from tellback.types.jsontext import dump_json, dump_json_line
 from tellback.validation import validate_count
 
 MAX_EARLIER_MESSAGES = 8
@@ -60,8 +54,8 @@ conditions: the keys of the conditions that are true now."""
 ABOUT_CHOICES = """\
 more conditions, about choices made earlier. They are true only if the newest message changes the choice:"""
 ABOUT_ANSWER = """\
-answered: whether the newest message agrees to this step of the agent, or answers it; false if it only asks something, \
-makes a remark or leaves the decision open:"""
+answered: whether the newest message agrees to the agent's present step ("at:"), or answers it; false if it only asks \
+something, makes a remark or leaves the decision open. If "Agreement starts" follows, only a clear agreement is true."""
 
 _TEXT = {"type": "string"}
 _VALUE = {
@@ -89,6 +83,8 @@ class Questions:
     """How many of the conditions, the last ones, are about choices that were made earlier."""
     step: str | None = None
     """The description of the chat state without fields that the message may answer."""
+    actions: tuple[str, ...] = ()
+    """The names of the actions that this answer may start."""
 
     @property
     def is_empty(self) -> bool:
@@ -153,7 +149,9 @@ def build_questions(
         scored or conditions or (current and current.gatherable) or _leads_to_tool(current, session)
     ):
         step = None  # every message continues, so no question is needed
-    return Questions(keys, scored, open_routes, conditions, len(agent_conditions), len(conditions) - len(known), step)
+    actions = () if step is None else tuple(dict.fromkeys(_find_actions(current, session)))
+    choice_count = len(conditions) - len(known)
+    return Questions(keys, scored, open_routes, conditions, len(agent_conditions), choice_count, step, actions)
 
 
 def _in_order(routes: Mapping[str, Route], selected: Sequence[Route]) -> tuple[Route, ...]:
@@ -172,7 +170,8 @@ def _route_conditions(route: Route, session: SessionState) -> list[str]:
     current = None if unfinished is None or unfinished.state is None else route.state(unfinished.state.id)
     conditions = _find_conditions(route.guidelines, route.canned_responses)
     for state in (current or route.initial_state).find_reachable():
-        conditions += _find_conditions(state.guidelines, state.canned_responses)
+        if state.guidelines or state.canned_responses:
+            conditions += _find_conditions(state.guidelines, state.canned_responses)
         conditions += [each.condition for each in state.transitions if isinstance(each.condition, str)]
     if unfinished is not None and current is not None and current.kind == "tool":
         run = unfinished.progress.runs.get(current.id)
@@ -202,12 +201,14 @@ def _choice_conditions(route: Route, session: SessionState) -> list[str]:
 
 
 def _find_step(route: Route | None, session: SessionState) -> str | None:
-    """Return the description of the current state if it is a chat state without fields that leads somewhere."""
+    """Return the description of the current state if it leads somewhere, and a message may answer it without a value:
+    a chat state without fields, or one that asks for more items of a list."""
     current = session.current_state
     state = None if route is None or current is None else route.state(current.id)
-    if state is None or state.kind != "chat" or state.gather or not state.transitions:
+    if state is None or state.kind != "chat" or not state.transitions:
         return None
-    return state.description
+    asks_again = state.gather and set(state.gather) <= set(session.extracted) and session.progress.asked_again
+    return state.description if asks_again or not state.gather else None
 
 
 def _leads_to_tool(route: Route | None, session: SessionState) -> bool:
@@ -215,6 +216,18 @@ def _leads_to_tool(route: Route | None, session: SessionState) -> bool:
     current = session.current_state
     state = None if route is None or current is None else route.state(current.id)
     return state is not None and any(each.kind == "tool" for each in state.next_states())
+
+
+def _find_actions(route: Route | None, session: SessionState) -> Iterator[str]:
+    """Yield the names of the actions that follow the current state without another chat state."""
+    current = session.current_state
+    state = None if route is None or current is None else route.state(current.id)
+    if state is None:
+        return
+    chats = {each.id for each in state.route.states if each.kind == "chat"}
+    for each in state.find_reachable(chats - {state.id}):
+        if each.is_action and each.tool is not None:
+            yield each.tool.name
 
 
 def render_understand_prompt(name: str, questions: Questions, session: SessionState, terms: Sequence[Term]) -> str:
@@ -225,6 +238,8 @@ def render_understand_prompt(name: str, questions: Questions, session: SessionSt
     condition_lines = [f"{key}: {sanitize_line(text)}" for key, text in questions.condition_keys.items()]
     if questions.agent_condition_count:
         parts += [ABOUT_CONDITIONS, "\n".join(condition_lines[: questions.agent_condition_count])]
+    if questions.keys:
+        parts.append(ABOUT_ANSWER)
     if questions.scored:
         parts.append(ABOUT_ROUTES)
         parts.append("\n".join(_render_route_line(route, questions.keys, session) for route in questions.scored))
@@ -237,8 +252,6 @@ def render_understand_prompt(name: str, questions: Questions, session: SessionSt
         parts += [more, "\n".join(condition_lines[questions.agent_condition_count : end])]
     if questions.choice_condition_count:
         parts += [*([] if end else [ABOUT_CONDITIONS]), ABOUT_CHOICES, "\n".join(condition_lines[end:])]
-    if questions.step is not None:
-        parts.append(f"{ABOUT_ANSWER} {sanitize_line(questions.step)}")
     return "\n\n".join(parts)
 
 
@@ -278,6 +291,8 @@ def render_message_prompt(
         state = session.current_state
         position = f", at: {state.description}" if state is not None and state.description else ""
         lines.append(f"Current route: {questions.keys[current.id]}{position}")
+        if questions.actions:
+            lines.append(f"Agreement starts: {', '.join(questions.actions)}")
     groups: dict[str, dict[str, Any]] = {"Known": {}, "Completed": {}}
     taken_back: dict[str, Any] = {}
     for route in questions.open:
@@ -327,7 +342,7 @@ def build_output_schema(questions: Questions) -> dict[str, Any]:
         properties["forget"] = _list_schema(_TEXT)
     if questions.conditions:
         properties["conditions"] = _list_schema(_TEXT)
-    if questions.step is not None:
+    if questions.keys:  # in each turn, so that the prompt and the schema stay the same
         properties["answered"] = {"type": "boolean"}
     return closed_object(properties)
 
@@ -336,315 +351,9 @@ def _list_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": schema}
 
 
-class UnreadableAnswer(ValueError):
-    """The model's answer cannot be parsed; the message is written for the model."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedAnswer:
-    """The interpretation, and the parts of the answer that were ignored."""
-
-    interpretation: Interpretation = Interpretation()
-    problems: tuple[str, ...] = field(default=())
-
-
-@dataclass(frozen=True, slots=True)
-class UserMessages:
-    """The user's messages, with which the values of an answer are compared.
-
-    `today` is the date at the user's place, and `known` is the data of each route. Fields in `asked` were asked for by
-    the agent; values of fields in `fresh` are read only from the newest message.
-    """
-
-    newest: str
-    today: date
-    earlier: tuple[str, ...] = ()
-    known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    asked: frozenset[tuple[str, str]] = frozenset()
-    fresh: frozenset[tuple[str, str]] = frozenset()
-
-
-def collect_user_messages(
-    questions: Questions, session: SessionState, history: Sequence[Message], today: date
-) -> UserMessages:
-    """Collect what the values of an answer are compared with."""
-    *before, newest = history
-    known, fresh = {}, set()
-    for route in questions.open:
-        unfinished = find_unfinished(session, route.id)
-        known[route.id] = get_route_data(session, route.id)
-        names = route.gatherable if route.id in session.completed_routes else ()
-        fresh |= {(route.id, name) for name in (*names, *(unfinished.progress.forgotten if unfinished else ()))}
-    asked: set[tuple[str, str]] = set()
-    for route in questions.open:
-        current = session.current_state
-        is_current = session.current_route is not None and session.current_route.id == route.id
-        state = route.state(current.id) if is_current and current is not None else None
-        asked |= {(route.id, name) for name in (() if state is None else state.gather)}
-    texts = [message_text(each) for each in before[-MAX_EARLIER_MESSAGES:] if each.role == "user"]
-    return UserMessages(message_text(newest), today, tuple(texts), known, frozenset(asked), frozenset(fresh))
-
-
-_QUESTION_MARKS = "?\uff1f\u061f"
-_SENTENCE = re.compile(rf"(.+?)([.!\u3002\uff01…{_QUESTION_MARKS}]+(?=\s|$)|\n|$)", re.DOTALL)
-
-
-def consists_of_questions(text: str) -> bool:
-    """Whether every sentence of the text is a question.
-
-    >>> consists_of_questions("How long does it take?"), consists_of_questions("Yes. How long does it take?")
-    (True, False)
-    """
-    ends = [end for words, end in _SENTENCE.findall(text.strip()) if any(each.isalnum() for each in words)]
-    return bool(ends) and all(any(mark in end for mark in _QUESTION_MARKS) for end in ends)
-
-
-def parse_answer(
-    text: str, questions: Questions, messages: UserMessages | None = None, *, trusted: bool = False
-) -> ParsedAnswer:
-    """Parse the model's answer; raise `UnreadableAnswer` if it is not a JSON object.
-
-    Values that do not fit their field are rejected with a reason; so are values that the user's words do not support,
-    if the `messages` are passed and the answer is not `trusted`. Unknown routes, fields and conditions are ignored and
-    listed in `problems`.
-    """
-    answer = _parse_json_object(text)
-    problems: list[str] = []
-    routes = {questions.keys[route.id]: route for route in questions.open}
-    data, rejected = _parse_values(answer.get("data"), routes, problems, None if trusted else messages)
-    conditions_by_key = questions.condition_keys
-    keys = _parse_text_list(answer.get("conditions"), "conditions", problems)
-    problems += [f"unknown condition {key!r:.80}" for key in keys if key not in conditions_by_key]
-    interpretation = Interpretation(
-        scores=_parse_scores(answer.get("routes"), questions, problems) if questions.scored else None,
-        data=data,
-        forgotten=_parse_forgotten(answer.get("forget"), routes, data, problems),
-        true_conditions=frozenset(conditions_by_key[key] for key in keys if key in conditions_by_key),
-        rejected=tuple(rejected),
-        answered=_parse_answered(answer.get("answered"), questions, problems, trusted=trusted),
-        only_asks=messages is not None and consists_of_questions(messages.newest),
-    )
-    return ParsedAnswer(interpretation, tuple(problems))
-
-
-def parse_choice(text: str, answers_by_key: Mapping[str, str]) -> str:
-    """Return the chosen answer; raise `UnreadableAnswer` if the key is unknown."""
-    try:
-        key = _parse_json_object(text).get("answer")
-    except UnreadableAnswer as problem:
-        raise UnreadableAnswer(f"{problem}; answer must be one of {', '.join(answers_by_key)}") from None
-    if not isinstance(key, str) or key not in answers_by_key:
-        raise UnreadableAnswer(f"answer must be one of {', '.join(answers_by_key)}, got {key!r:.80}")
-    return answers_by_key[key]
-
-
 def trim_to_user_message(messages: Sequence[Message]) -> Sequence[Message]:
     """Drop the messages that an interrupted turn added after the user's message: the turn runs again."""
     end = len(messages)
     while end and (messages[end - 1].role == "tool" or messages[end - 1].tool_calls):
         end -= 1
     return messages[:end] if end < len(messages) else messages
-
-
-def _parse_json_object(text: str) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(strip_code_fence(text))
-    except ValueError as error:
-        raise UnreadableAnswer(f"it is not JSON ({error})") from None
-    except RecursionError:
-        raise UnreadableAnswer("it is nested too deeply") from None
-    if not isinstance(answer, Mapping):
-        raise UnreadableAnswer(f"it is a {type(answer).__name__}, not a JSON object")
-    return answer
-
-
-def _parse_scores(value: Any, questions: Questions, problems: list[str]) -> dict[str, float]:
-    ids = {questions.keys[route.id]: route.id for route in questions.scored}
-    if isinstance(value, Mapping):
-        value = [{"route": key, "score": score} for key, score in value.items()]
-    if not isinstance(value, list | None):
-        problems.append(f"routes is not a list: {value!r:.80}")
-    found: dict[str, float] = {}
-    for each in value if isinstance(value, list) else []:
-        key, score = (each.get("route"), each.get("score")) if isinstance(each, Mapping) else (each, None)
-        if not isinstance(key, str) or key not in ids:
-            problems.append(f"unknown route {key!r:.80}")
-        elif isinstance(score, bool) or not isinstance(score, int | float) or score != score:
-            problems.append(f"no score for {key!r}: {score!r:.80}")
-        else:
-            found[ids[key]] = max(float(min(max(score, 0), 100)), found.get(ids[key], 0.0))
-    return found
-
-
-def _parse_answered(value: Any, questions: Questions, problems: list[str], *, trusted: bool) -> bool | None:
-    if questions.step is None or isinstance(value, bool):
-        return value if questions.step is not None else None
-    if value is None and trusted:
-        return None
-    problems.append(f"answered is not true or false: {value!r:.80}")
-    return False  # without the model's word, no answer is assumed
-
-
-def _parse_values(
-    value: Any, routes: Mapping[str, Route], problems: list[str], messages: UserMessages | None
-) -> tuple[dict[str, dict[str, Any]], list[RejectedValue]]:
-    found: dict[str, dict[str, Any]] = {}
-    rejected: list[RejectedValue] = []
-    stated = _parse_stated_fields(value, problems)
-    contents = {name: find_content(f"{name} {each}") for name, each, _ in stated if isinstance(each, str)}
-    for field_name, field_value, words in stated:
-        if field_value is None:
-            continue  # some models write null for values that were not stated
-        meant = _find_field(field_name, routes)
-        if meant is None:
-            problems.append(f"unknown field {field_name!r:.80}")
-            continue
-        route, name = meant
-        others = [each for key, each in contents.items() if key != field_name]
-        reason = None if messages is None else _find_missing_evidence(route, name, field_value, words, messages, others)
-        if reason is not None:
-            if reason:
-                rejected.append(RejectedValue(name, field_value, reason, route.id, explained=False))
-            continue
-        try:
-            checked = _validate_value(route, name, field_value)
-        except InvalidValue as problem:
-            rejected.append(RejectedValue(name, field_value, str(problem), route.id))
-            continue
-        values = found.setdefault(route.id, {})
-        if name in values and values[name] != checked:
-            if route.schema.is_list(name):
-                checked = route.schema.extend(name, values[name], checked)
-            else:
-                plain = route.schema.plain({name: values[name]})[name]
-                reason = f"the message also states {dump_json(field_value)}, which is used"
-                rejected.append(RejectedValue(name, plain, reason, route.id, explained=False))
-        values[name] = checked
-    return {id: values for id, values in found.items() if values}, rejected
-
-
-def _find_missing_evidence(
-    route: Route,
-    name: str,
-    value: Any,
-    words: str | None,
-    messages: UserMessages,
-    others: Iterable[frozenset[str]],
-) -> str | None:
-    """Return why a value is not supported by the user's words, or None if it is.
-
-    Words that only state the text of one of the `others` are no answer: "to Rome" does not state one passenger. The
-    reason is empty for a value that is known already and that the newest message does not mention.
-    """
-    schema, place = {**route.schema.fields[name].schema, "$defs": route.schema.definitions}, (route.id, name)
-    content, is_closed = find_content(words or ""), isinstance(value, bool) or "enum" in schema or "anyOf" in schema
-    is_other = bool(content) and not is_closed and any(content <= other for other in others)
-    asked = place in messages.asked and not is_other
-    known = route.schema.plain(messages.known.get(route.id, {})).get(name)
-    reason = find_missing_evidence(schema, name, value, words, messages.newest, (), asked=asked, today=messages.today)
-    if reason is None or place in messages.fresh:
-        return reason
-    if known is not None and known == value:
-        return ""
-    return find_missing_evidence(
-        schema, name, value, words, messages.newest, messages.earlier, asked=asked, today=messages.today
-    )
-
-
-def reject_inconsistent_values(
-    routes: Mapping[str, Route], session: SessionState, interpretation: Interpretation
-) -> Interpretation:
-    """Reject values of this message that are inconsistent with known ones, such as a return before the departure.
-
-    Of the stated values, only those are rejected without which the rest is consistent.
-    """
-    data, rejected = dict(interpretation.data), list(interpretation.rejected)
-    for id, stated in interpretation.data.items():
-        route, known = routes[id], get_route_data(session, id)
-        forgotten = interpretation.forgotten.get(id, ())
-        before = {name: value for name, value in known.items() if name not in forgotten}
-        problem = route.schema.find_inconsistency({**before, **stated})
-        # If the data was already inconsistent, the values of this message are not rejected.
-        if problem is None or route.schema.find_inconsistency(known) is not None:
-            continue
-        others = ({name: stated[name] for name in stated if name != each} for each in stated)
-        causes = [
-            each
-            for each, rest in zip(stated, others, strict=True)
-            if route.schema.find_inconsistency({**before, **rest}) is None
-        ]
-        plain = route.schema.plain(stated)
-        rejected += [RejectedValue(name, plain[name], problem, id) for name in causes or stated]
-        data[id] = {name: value for name, value in stated.items() if causes and name not in causes}
-    return replace(interpretation, data={id: stated for id, stated in data.items() if stated}, rejected=tuple(rejected))
-
-
-def _validate_value(route: Route, name: str, value: Any) -> Any:
-    try:
-        return route.schema.check(name, value)
-    except InvalidValue:
-        if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
-            raise
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError):
-            parsed = value
-        return route.schema.check(name, parsed)
-
-
-def _parse_stated_fields(answer: Any, problems: list[str]) -> list[tuple[str, Any, str | None]]:
-    """Return field, value and the words it was taken from, if given.
-
-    Models without schema enforcement also write an object: `{"route.field": value}` or `{"route": {"field": value}}`.
-    """
-    found: list[tuple[str, Any, str | None]] = []
-    if isinstance(answer, Mapping):
-        for key, value in answer.items():
-            if isinstance(value, Mapping) and "." not in key:
-                found += [(f"{key}.{name}", each, None) for name, each in value.items()]
-            else:
-                found.append((key, value, None))
-        return found
-    for each in answer if isinstance(answer, list) else []:
-        if isinstance(each, Mapping) and isinstance(each.get("field"), str):
-            words = each.get("words")
-            found.append((each["field"], each.get("value"), words if isinstance(words, str) else None))
-        else:
-            problems.append(f"an item of data has no field: {each!r:.80}")
-    if not isinstance(answer, list | None):
-        problems.append(f"data is not a list: {answer!r:.80}")
-    return found
-
-
-def _find_field(text: str, routes: Mapping[str, Route]) -> tuple[Route, str] | None:
-    """Find the field by its name. Models sometimes omit the route; this works if only one route has the field."""
-    having = [route for route in routes.values() if text in route.gatherable]
-    if len(having) == 1 and "." not in text:
-        return having[0], text
-    key, _, name = text.partition(".")
-    route = routes.get(key)
-    return None if route is None or name not in route.gatherable else (route, name)
-
-
-def _parse_forgotten(
-    value: Any, routes: Mapping[str, Route], data: Mapping[str, Mapping[str, Any]], problems: list[str]
-) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for each in _parse_text_list(value, "forget", problems):
-        meant = _find_field(each, routes)
-        if meant is None:
-            problems.append(f"unknown field to forget: {each!r:.80}")
-            continue
-        route, name = meant
-        if name not in data.get(route.id, {}) or route.schema.is_list(name):  # a list with new items is replaced
-            found[route.id] = (*found.get(route.id, ()), name)
-    return found
-
-
-def _parse_text_list(value: Any, name: str, problems: list[str]) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        problems.append(f"{name} is not a list of strings: {value!r:.80}")
-        return []
-    return value

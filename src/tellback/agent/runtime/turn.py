@@ -16,6 +16,16 @@ from tellback.agent.definitions.guidelines import CompositionMode, GuidelineMatc
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.move import Interpretation, MoveGenerator, MoveResult, ToolRunRequest, ToolRunResult, move
 from tellback.agent.flow.route_choice import find_current_route
+from tellback.agent.prompts.answer import (
+    ParsedAnswer,
+    UnreadableAnswer,
+    begins_with_refusal,
+    collect_user_messages,
+    consists_of_questions,
+    parse_answer,
+    parse_choice,
+    reject_inconsistent_values,
+)
 from tellback.agent.prompts.reply import (
     ReplyPrompt,
     build_fixed_reply,
@@ -27,17 +37,10 @@ from tellback.agent.prompts.reply import (
     select_strict_texts,
 )
 from tellback.agent.prompts.understand import (
-    ParsedAnswer,
     Questions,
-    UnreadableAnswer,
     build_output_schema,
     build_questions,
     build_topic,
-    collect_user_messages,
-    consists_of_questions,
-    parse_answer,
-    parse_choice,
-    reject_inconsistent_values,
     render_message_prompt,
     render_understand_prompt,
     trim_to_user_message,
@@ -198,7 +201,10 @@ class AgentTurn(TurnPlanner):
         )
         user_messages = collect_user_messages(questions, session, messages, agent.local_time(session).date())
         if questions.is_empty:
-            return ParsedAnswer(Interpretation(only_asks=consists_of_questions(user_messages.newest)))
+            newest = user_messages.newest
+            return ParsedAnswer(
+                Interpretation(only_asks=consists_of_questions(newest), declines=begins_with_refusal(newest))
+            )
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
         prompt_messages = [user_message(render_message_prompt(questions, session, messages, agent.local_time(session)))]
         schema = build_output_schema(questions)
@@ -211,9 +217,8 @@ class AgentTurn(TurnPlanner):
         except OutputValidationError as error:  # the user is asked to say it in other words
             self._problems.append(TurnProblem("understand", error))
             return ParsedAnswer(Interpretation(user_spoke=False, unreadable=True), (str(error),))
-        return replace(
-            parsed, interpretation=reject_inconsistent_values(agent.routes_by_id, session, parsed.interpretation)
-        )
+        interpretation = reject_inconsistent_values(agent.routes_by_id, session, parsed.interpretation)
+        return parsed if interpretation is parsed.interpretation else replace(parsed, interpretation=interpretation)
 
     async def _ask_and_parse(
         self,

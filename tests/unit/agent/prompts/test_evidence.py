@@ -502,6 +502,7 @@ SUPPORTED = [
     asked(TEXT, "reason", "moving to another city", "I'm moving to Hamburg next month so I don't need it any more"),
     asked(TEXT, "feedback", "great service", "everything was great, the service too!"),
     asked(TEXT, "diet", "gluten-free", "celiac"),
+    asked(options("personal", "business"), "kind", "business", "business", "it is for my businness"),
     asked(TEXT, "allergies", "nuts", "walnuts and the like"),
     asked(TEXT, "notes", "no special requests", "nothing special"),
     told(TEXT, "problem", "internet is down", "das Internet geht nicht", "Hallo, das Internet geht nicht"),

@@ -19,15 +19,17 @@ from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE
 from tellback.agent.flow.interpretation import drop_condition, retract_condition
 from tellback.agent.flow.move import Interpretation, retry_condition
+from tellback.agent.prompts.answer import (
+    UnreadableAnswer,
+    parse_answer,
+    parse_choice,
+)
 from tellback.agent.prompts.understand import (
     ABOUT_CHOICES,
     Limits,
     Questions,
-    UnreadableAnswer,
     build_output_schema,
     build_questions,
-    parse_answer,
-    parse_choice,
     render_message_prompt,
     render_understand_prompt,
 )
@@ -199,8 +201,8 @@ def test_a_long_message_is_truncated() -> None:
 
 
 def test_the_schema_contains_only_the_requested_parts() -> None:
-    assert set(build_output_schema(QUESTIONS)["properties"]) == {"routes", "data", "forget", "conditions"}
-    assert set(build_output_schema(questions_about(CHAT))["properties"]) == {"routes"}
+    assert set(build_output_schema(QUESTIONS)["properties"]) == {"routes", "data", "forget", "conditions", "answered"}
+    assert set(build_output_schema(questions_about(CHAT))["properties"]) == {"routes", "answered"}
     questions = questions_about(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
     assert set(build_output_schema(questions)["properties"]) == {"conditions"}
     jsonschema.Draft202012Validator.check_schema(build_output_schema(QUESTIONS))
