@@ -70,7 +70,7 @@ def build() -> Agent:
         .transition_to(tool_state=search_flights, save_as="flights")
         .transition_to(chat_state="Offer the flights found", canned_responses=["I found: {{flights}}. Shall I book?"])
     )
-    # With repeat=False the flight is booked only once, even after a correction.
+    # With repeat=False a correction after the booking books nothing until the user accepts the new offer.
     booked = offer.transition_to(tool_state=book_flight, condition=ACCEPTS_OFFER, save_as="booking", repeat=False)
     booked.transition_to(state=END_ROUTE)
 

@@ -234,7 +234,7 @@ class State:
         `state`, an existing state (the object, its `ref` or its id) or `END_ROUTE`.
 
         - `condition`: when to take the transition: words for the model to judge, or a function of the gathered data.
-          Transitions with a condition are tried first, in order; then the one without.
+          Transitions with a condition are tried first, in order; then those without.
         - `gather`: fields to learn there. A state whose fields are all known is skipped.
         - `skip_if`: a function of the data that alone decides whether to skip the state.
         - `required_data`: fields without which the state is not entered.
@@ -242,9 +242,9 @@ class State:
         - `save_as`: the field that stores the tool's result. `on_error`: take this transition when the tool fails.
         - `forgets`: fields to clear when the transition is taken, such as the fields of an order when the user wants to
           place another one.
-        - `repeat`: whether the tool runs again when one of its arguments is corrected or added. With False, it does not
-          run again after a success, such as a payment. It can run again only if a transition leads back to an earlier
-          state, or if the user enters the completed route again.
+        - `repeat`: whether the tool runs again by itself when one of its arguments is corrected or added. With False,
+          such as for a payment, it runs again after a success only if the user confirms it with the new arguments, or
+          in a new pass: a loop, or a new visit of the completed route.
 
         >>> from tellback.agent import Route
         >>> def search_flights(to: str) -> list[str]:
