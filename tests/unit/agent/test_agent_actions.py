@@ -256,7 +256,49 @@ async def test_an_action_of_a_failed_turn_stays_done_if_the_values_change() -> N
     assert clinic.booked == ["Monday", "Tuesday"]
 
 
-@pytest.mark.parametrize("text", ["Thanks!", "ok great", "how long does it take", "How long does it take?"])
+async def test_a_second_request_does_not_read_the_values_of_the_first_one() -> None:
+    paid: list[str] = []
+
+    def pay_back(order: str) -> str:
+        """Pay back."""
+        paid.append(order)
+        return "paid"
+
+    agent = Agent("Desk")
+    fields = {"order": {"type": "string"}, "reason": {"type": "string"}}
+    route = agent.create_route(
+        "Pay back", conditions=["the user wants money back"], gather_schema={"properties": fields}
+    )
+    route.initial_state.transition_to(chat_state="Ask for the order", gather=[*fields]).transition_to(
+        tool_state=pay_back, repeat=False
+    ).transition_to(state=END_ROUTE)
+    dialogue = Dialogue(agent)
+    words = {"order": "A-100", "reason": "it was broken"}
+    await dialogue.says(
+        "A refund for A-100, it was broken", understands(route=route, data=words, words=words), says("Paid")
+    )
+    await dialogue.says(
+        "And I need another refund please", understands(route=route, score=95, words={}), says("Which?")
+    )
+    dialogue.expect(asks=["order", "reason"])
+    reading = understands(
+        data={"order": "A-100", "reason": "it came too late"}, words={"order": "A-100", "reason": "It came too late"}
+    )
+    await dialogue.says("It came too late", reading, says("Which order?"))
+    assert paid == ["A-100"]
+    dialogue.expect(asks=["order"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Great, thanks! Has the money been sent?",
+        "Thanks!",
+        "ok great",
+        "how long does it take",
+        "How long does it take?",
+    ],
+)
 async def test_no_remark_repeats_an_action_without_questions(text: str) -> None:
     paid: list[str] = []
 

@@ -275,6 +275,15 @@ async def test_a_drop_beside_fresh_values_is_ignored_and_reported() -> None:
     assert any("ignored" in problem for problem in dialogue.last.trace.problems)
 
 
+async def test_a_question_does_not_drop_a_route_that_scored_high() -> None:
+    setup = make_travel_setup()
+    dialogue = Dialogue(setup.agent)
+    await dialogue.says("To Rome", understands(route=setup.book, destination="Rome"), says("When?"))
+    reading = understands(scores={setup.book: 100}, holds=["the user no longer wants this: Book a flight"])
+    await dialogue.says("Do you take cats on board?", reading, says("No. When?"))
+    dialogue.expect(route=setup.book, data={"destination": "Rome"})
+
+
 async def test_a_field_is_not_forgotten_beside_its_fresh_value() -> None:
     setup = make_travel_setup()
     dialogue = Dialogue(setup.agent)

@@ -44,8 +44,8 @@ class Interpretation:
 
     `answered` says whether the message answers a chat state without fields; None means that the model was not asked.
     `only_asks` is True for a message that consists of questions, and `declines` for one that begins with a word such as
-    "no"; `is_small_talk` is True for greetings, thanks and words of agreement. `user_spoke` is False if there was no
-    message; with `unreadable` there was one, but the model's reading of it is unusable.
+    "no"; `is_remark` is True for greetings, thanks, words of agreement and questions. `user_spoke` is False if there
+    was no message; with `unreadable` there was one, but the model's reading of it is unusable.
 
     >>> understood = Interpretation(scores={"book": 90}, data={"book": {"to": "Rome"}}, forgotten={"book": ["day"]})
     >>> understood.data["book"], understood.user_spoke
@@ -61,7 +61,7 @@ class Interpretation:
     answered: bool | None = None
     only_asks: bool = False
     declines: bool = False
-    is_small_talk: bool = False
+    is_remark: bool = False
     unreadable: bool = False
 
     def has_values(self, route_id: str) -> bool:
@@ -95,17 +95,23 @@ def states_fresh_values(session: SessionState, route_id: str, interpretation: In
     return any(name not in known or known[name] != value for name, value in stated.items())
 
 
+MIN_WANTED_SCORE = 50
+"""The score at which a reading says that the user continues the current route."""
+
+
 def resolve_contradictions(
     route: Route | None, session: SessionState, interpretation: Interpretation
 ) -> tuple[Interpretation, tuple[str, ...]]:
     """Return the interpretation without what contradicts the rest of it, and the problems.
 
-    A message that states new values of the current route does not drop the route.
+    A message that states new values of the current route does not drop the route; neither does a question that scored
+    the route high.
     """
     if route is None or drop_condition(route) not in interpretation.true_conditions:
         return interpretation, ()
-    if not states_fresh_values(session, route.id, interpretation):
+    is_wanted = interpretation.only_asks and (interpretation.scores or {}).get(route.id, 0) >= MIN_WANTED_SCORE
+    if not is_wanted and not states_fresh_values(session, route.id, interpretation):
         return interpretation, ()
     conditions = interpretation.true_conditions - {drop_condition(route)}
-    problem = f"{drop_condition(route)!r} is ignored, because the message also states new values"
+    problem = f"{drop_condition(route)!r} is ignored: the message states new values, or asks about the route"
     return replace(interpretation, true_conditions=conditions), (problem,)

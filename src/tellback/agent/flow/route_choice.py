@@ -186,7 +186,7 @@ def _may_enter(
     if not session.has_completed(route.id):
         return score >= thresholds.enter
     # A question about a completed action, or thanks, must not begin it once more.
-    is_no_wish = interpretation.only_asks or interpretation.is_small_talk
+    is_no_wish = interpretation.only_asks or interpretation.is_remark
     return score >= thresholds.reenter and not (
         is_no_wish and route.has_actions and not interpretation.has_values(route.id)
     )

@@ -59,7 +59,9 @@ def collect_user_messages(
     for route in questions.open:
         unfinished = find_unfinished(session, route.id)
         known[route.id] = get_route_data(session, route.id)
-        completed = route.gatherable if route.id in session.completed_routes else ()
+        # Values of a pass that has ended are not read again for the next one.
+        had_pass = any(visit.route_id == route.id and visit.completed for visit in session.route_history)
+        completed = route.gatherable if had_pass else ()
         fresh |= {(route.id, name) for name in (*completed, *(unfinished.progress.forgotten if unfinished else ()))}
     asked: set[tuple[str, str]] = set()
     for route in questions.open:
@@ -70,6 +72,8 @@ def collect_user_messages(
             names = {*state.gather, *(name for each in state.next_states() for name in each.required_data)}
             asked |= {(route.id, name) for name in names}
     texts = [message_text(each) for each in before[-MAX_EARLIER_MESSAGES:] if each.role == "user"]
+    if consists_of_questions(message_text(newest)):  # a question is no reason to read earlier messages again
+        texts = []
     return UserMessages(message_text(newest), today, tuple(texts), known, frozenset(asked), frozenset(fresh))
 
 
@@ -98,6 +102,18 @@ def consists_of_questions(text: str) -> bool:
         return False
     ends = [end for words, end in _SENTENCE.findall(text.strip()) if any(each.isalnum() for each in words)]
     return bool(ends) and all(any(mark in end for mark in _QUESTION_MARKS) for end in ends)
+
+
+def is_remark(text: str) -> bool:
+    """Whether every sentence of the text is a question, or consists of greetings, thanks and words of agreement.
+
+    >>> is_remark("Great, thanks! Has it been sent?"), is_remark("Great, and another one, please")
+    (True, False)
+    """
+    return all(
+        any(mark in end for mark in _QUESTION_MARKS) or find_content(words) <= _AGREEMENTS
+        for words, end in _SENTENCE.findall(text.strip())
+    )
 
 
 def begins_with_refusal(text: str) -> bool:
@@ -136,7 +152,7 @@ def parse_answer(
         answered=_parse_answered(answer.get("answered"), questions, problems, trusted=trusted),
         only_asks=messages is not None and consists_of_questions(messages.newest),
         declines=messages is not None and begins_with_refusal(messages.newest),
-        is_small_talk=messages is not None and find_content(messages.newest) <= _AGREEMENTS,
+        is_remark=messages is not None and is_remark(messages.newest),
     )
     return ParsedAnswer(interpretation, tuple(problems))
 

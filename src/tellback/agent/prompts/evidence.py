@@ -197,6 +197,8 @@ def find_missing_evidence(
         words, asked = newest, asked and len(_parse(newest).words) <= MAX_ANSWER_WORDS
     texts = (newest, *earlier)
     source = next((text for text in texts if is_quoted(words, text)), None)
+    if source is None and words.strip() == str(value):  # the model wrote the value instead of the user's words
+        words, source = newest, newest
     if source is None:
         return f"the user's messages do not contain the words {_show(words)}"
     quote, messages = _parse(words), [_parse(text) for text in texts]
@@ -364,7 +366,9 @@ class _Check:
             return None if is_denial or self.messages[0].contains(text.joined) else missing
         if is_name and (_is_greeting(text) or _is_sentence(text) or value.rstrip().endswith("?")):
             return f"{_show(value)} is no name"
-        if any(message.contains(text.joined) for message in self.messages):
+        # The message with the words must contain the value: other messages may be about something else.
+        quoting = [each for each in self.messages if each.contains(self.quote.joined)] or [_parse(self.source)]
+        if any(message.contains(text.joined) for message in quoting):
             return None
         is_code = _is_code(value)
         codes = [text.joined] if is_code else [word for word in text.words if word.isdecimal()]
@@ -376,7 +380,7 @@ class _Check:
             return None
         plain = [word for word in text.words if not word.isdecimal()]
         significant = [word for word in plain if word not in _STOPWORDS and len(word) > 1 + is_name] or plain
-        found = sum(_contains_word(self.messages, word) for word in significant)
+        found = sum(_contains_word(quoting, word) for word in significant)
         if found >= (len(significant) if is_name else len(significant) / 2) or self._translates(text):
             return None
         return None if not is_name and self._paraphrases(text, has_words=found > 0) else missing

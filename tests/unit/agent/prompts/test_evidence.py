@@ -502,6 +502,7 @@ SUPPORTED = [
     asked(TEXT, "reason", "moving to another city", "I'm moving to Hamburg next month so I don't need it any more"),
     asked(TEXT, "feedback", "great service", "everything was great, the service too!"),
     asked(TEXT, "diet", "gluten-free", "celiac"),
+    told(DATE, "departure", "2026-12-01", "2026-12-01", "I'd like to fly to Rome on december 1st"),
     asked(options("personal", "business"), "kind", "business", "business", "it is for my businness"),
     asked(TEXT, "allergies", "nuts", "walnuts and the like"),
     asked(TEXT, "notes", "no special requests", "nothing special"),
@@ -509,6 +510,8 @@ SUPPORTED = [
 ]
 
 REFUSED = [
+    # Words that are about something else
+    told(TEXT, "destination", "Rome", "Olso", "Actually no, make it Olso instead", "I want to fly to Rome"),
     # Sentences as names
     asked(TEXT, "name", "I was born on 17 May 2001, no sorry, 2002", "I was born on 17 May 2001, no sorry, 2002"),
     asked(TEXT, "name", "good morning", "good morning", "good morning, I have an appointment at 10"),
