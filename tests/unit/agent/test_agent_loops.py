@@ -75,6 +75,23 @@ async def test_a_correction_of_an_item_that_was_added_once_is_confirmed() -> Non
     assert "Ask whether to do it again with the values above" in prompt
 
 
+async def test_an_action_with_changed_values_can_be_left_as_it_was_done() -> None:
+    added: list[tuple[str, int]] = []
+    agent, _ = build_cart_agent(added, repeat=False)
+    dialogue = Dialogue(agent)
+    await dialogue.says("2 pizzas", understands(item="pizza", count=2), says("More?"))
+    await dialogue.says("No, 3 pizzas", understands(count=3), says("Again with 3?"))
+    dialogue.expect(state="add")
+    left = understands(holds=["the user does not want this again: add"])
+    await dialogue.says("No, leave it", left, says("Fine. More?"))
+    dialogue.expect(state="Ask whether to add more")
+    assert added == [("pizza", 2)]
+    assert 'add({"item":"pizza","count":2}) returned' in last_prompt(dialogue)
+    await dialogue.says("That's all", understands(holds=[DONE]), says("Bye"))
+    dialogue.expect(state="Say goodbye")
+    assert added == [("pizza", 2)]
+
+
 async def test_a_second_pass_does_not_inherit_fields_of_the_first() -> None:
     created: list[tuple[str, str | None]] = []
 

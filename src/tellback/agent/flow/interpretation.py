@@ -84,6 +84,11 @@ def retry_condition(state: State) -> str:
     return f"the user wants to try this again: {state.title}"
 
 
+def keep_condition(state: State) -> str:
+    """The condition under which an action that was done with other values is not done again, in words for the model."""
+    return f"the user does not want this again: {state.title}"
+
+
 def retract_condition(condition: str) -> str:
     """The condition under which an earlier choice is taken back, in words for the model."""
     return f"it is no longer true that {condition}"

@@ -19,6 +19,7 @@ from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.interpretation import (
     Interpretation,
     RejectedValue,
+    keep_condition,
     retract_condition,
     retry_condition,
     states_fresh_values,
@@ -441,6 +442,8 @@ class RouteWalk:
                 return self._hold(state, run)
             elif acted:  # confirmed, or a new call waits for approval
                 self._replace_run(state, run)
+        elif state.id in progress.held and keep_condition(state) in self._interpretation.true_conditions:
+            return self._keep_as_done(state, gathered)
         elif state.id in progress.held and not wants_again:
             return "speak", f"{state.title} was done with other values"
         elif not wants_again and self._repeats_earlier_pass(state, gathered):
@@ -503,6 +506,24 @@ class RouteWalk:
         """Use an earlier run again."""
         self._data = reapply_tool_data(self._route, run, self._data, self._stated)
         self._add_step(state, "kept", "it ran with the same arguments")
+        return "leave", ""
+
+    def _keep_as_done(self, state: State, arguments: Mapping[str, Any]) -> Verdict:
+        """Leave an action as it was done: the user does not want it again with the present values."""
+        progress = self._progress
+        runs = progress.replaced_runs.get(state.id) or tuple(
+            each for each in progress.earlier_runs if state.tool is not None and each.tool == state.tool.name
+        )
+        if not runs:  # too many others were done since
+            return "speak", f"{state.title} was done with other values"
+        *others, run = runs
+        run = replace(run, gathered_arguments=arguments, changed_values={}, previous_values={})
+        self._update_progress(
+            runs={**progress.runs, state.id: run},
+            replaced_runs={**progress.replaced_runs, state.id: tuple(others)},
+            held=tuple(id for id in progress.held if id != state.id),
+        )
+        self._add_step(state, "kept", "the user does not want it again")
         return "leave", ""
 
     def _restore_replaced_run(self, state: State, gathered: Mapping[str, Any]) -> ToolRun | None:

@@ -16,6 +16,7 @@ from tellback.agent.definitions.route import Route
 from tellback.agent.flow.interpretation import (
     change_condition,
     drop_condition,
+    keep_condition,
     retract_condition,
     retry_condition,
 )
@@ -178,6 +179,7 @@ def _route_conditions(route: Route, session: SessionState) -> list[str]:
         failed = [id for id in progress.path if id in progress.runs and progress.runs[id].error is not None]
         states = map(route.state, dict.fromkeys((*progress.held, *failed)))
         conditions += [retry_condition(each) for each in states if each is not None]
+        conditions += [keep_condition(each) for each in map(route.state, progress.held) if each is not None]
     if route.id in session.waiting_routes:
         conditions.append(drop_condition(route))
     if route.id in session.completed_routes and route.gatherable:
