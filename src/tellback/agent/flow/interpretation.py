@@ -44,8 +44,9 @@ class Interpretation:
 
     `answered` says whether the message answers a chat state without fields; None means that the model was not asked.
     `only_asks` is True for a message that consists of questions, and `declines` for one that begins with a word such as
-    "no"; `is_remark` is True for greetings, thanks, words of agreement and questions. `user_spoke` is False if there
-    was no message; with `unreadable` there was one, but the model's reading of it is unusable.
+    "no"; `is_remark` is True for greetings, thanks, words of agreement and questions, if a route was completed before.
+    `user_spoke` is False if there was no message; with `unreadable` there was one, but the model's reading of it is
+    unusable.
 
     >>> understood = Interpretation(scores={"book": 90}, data={"book": {"to": "Rome"}}, forgotten={"book": ["day"]})
     >>> understood.data["book"], understood.user_spoke

@@ -37,7 +37,8 @@ class ParsedAnswer:
 class UserMessages:
     """The user's messages, with which the values of an answer are compared.
 
-    `today` is the date at the user's place, and `known` is the data of each route. Fields in `asked` were asked for by
+    `today` is the date at the user's place, and `known` is the data of each route. With `has_completed`, a route was
+    completed before, so that a remark must not begin it again. Fields in `asked` were asked for by
     the agent; values of fields in `fresh` are read only from the newest message.
     """
 
@@ -47,6 +48,7 @@ class UserMessages:
     known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     asked: frozenset[tuple[str, str]] = frozenset()
     fresh: frozenset[tuple[str, str]] = frozenset()
+    has_completed: bool = False
 
 
 def collect_user_messages(
@@ -74,7 +76,10 @@ def collect_user_messages(
     texts = [message_text(each) for each in before[-MAX_EARLIER_MESSAGES:] if each.role == "user"]
     if consists_of_questions(message_text(newest)):  # a question is no reason to read earlier messages again
         texts = []
-    return UserMessages(message_text(newest), today, tuple(texts), known, frozenset(asked), frozenset(fresh))
+    has_completed = any(visit.completed for visit in session.route_history)
+    return UserMessages(
+        message_text(newest), today, tuple(texts), known, frozenset(asked), frozenset(fresh), has_completed
+    )
 
 
 _QUESTION_MARKS = "?\uff1f\u061f"
@@ -152,7 +157,7 @@ def parse_answer(
         answered=_parse_answered(answer.get("answered"), questions, problems, trusted=trusted),
         only_asks=messages is not None and consists_of_questions(messages.newest),
         declines=messages is not None and begins_with_refusal(messages.newest),
-        is_remark=messages is not None and is_remark(messages.newest),
+        is_remark=messages is not None and messages.has_completed and is_remark(messages.newest),
     )
     return ParsedAnswer(interpretation, tuple(problems))
 
