@@ -197,8 +197,8 @@ def find_missing_evidence(
         words, asked = newest, asked and len(_parse(newest).words) <= MAX_ANSWER_WORDS
     texts = (newest, *earlier)
     source = next((text for text in texts if is_quoted(words, text)), None)
-    if source is None and words.strip() == str(value):  # the model wrote the value instead of the user's words
-        words, source = newest, newest
+    if source is None and words.strip() == value and _TIME_VALUE.fullmatch(value):
+        words, source = newest, newest  # the model wrote the date instead of the user's words
     if source is None:
         return f"the user's messages do not contain the words {_show(words)}"
     quote, messages = _parse(words), [_parse(text) for text in texts]

@@ -512,6 +512,7 @@ SUPPORTED = [
 REFUSED = [
     # Words that are about something else
     told(TEXT, "destination", "Rome", "Olso", "Actually no, make it Olso instead", "I want to fly to Rome"),
+    told(TEXT, "company", "Maya's businness", "Maya's businness", "I'm Maya and it is for my businness"),
     # Sentences as names
     asked(TEXT, "name", "I was born on 17 May 2001, no sorry, 2002", "I was born on 17 May 2001, no sorry, 2002"),
     asked(TEXT, "name", "good morning", "good morning", "good morning, I have an appointment at 10"),
